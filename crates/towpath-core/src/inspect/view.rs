@@ -1,0 +1,65 @@
+//! What people get to see.
+
+use crate::call::{Call, CallRequest};
+use crate::payload::Payload;
+use crate::time::Timestamp;
+use crate::worker::FunctionDefinition;
+
+/// Everything that is known of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallView {
+    /// Its life.
+    pub call: Call,
+    /// What it was asked to do.
+    pub request: CallRequest,
+    /// The handler's latest progress report, with its number.
+    pub progress: Option<(u32, Payload)>,
+}
+
+/// Everything that is known of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionView {
+    /// What it is.
+    pub definition: FunctionDefinition,
+    /// Its calls, counted.
+    pub counts: FunctionCounts,
+    /// Workers that offer it.
+    pub workers: u64,
+    /// Those of them that said they are alive in the last 30 seconds.
+    pub healthy_workers: u64,
+    /// When the longest-waiting queued call was submitted.
+    pub oldest_queued_at: Option<Timestamp>,
+}
+
+/// A function's calls by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FunctionCounts {
+    /// Waiting for a worker.
+    pub queued: u64,
+    /// Waiting for the next attempt.
+    pub delayed: u64,
+    /// Held by workers.
+    pub running: u64,
+    /// Of those, waiting for a nested call.
+    pub parked: u64,
+    /// Dead letters that nobody has dealt with.
+    pub dead: u64,
+}
+
+impl FunctionCounts {
+    /// Calls that wait.
+    pub const fn backlog(&self) -> u64 {
+        self.queued + self.delayed
+    }
+}
+
+/// What a store says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// What kind of store, and where: `sqlite:/var/lib/towpath/towpath.db`.
+    pub location: String,
+    /// What an acknowledgement of this store is worth.
+    pub durability: crate::store::Durability,
+    /// The store's clock.
+    pub now: Timestamp,
+}

@@ -1,0 +1,41 @@
+//! Towpath's words and decisions. Nothing here opens a socket, a file or a thread, and nothing asks what time it is.
+//!
+//! | room | what is in it |
+//! |---|---|
+//! | [`names`], [`ids`] | validated names, id newtypes, and the source of new ids |
+//! | [`time`], [`clock`] | instants of the store's clock; the clock that is injected, and one that tests move |
+//! | [`payload`] | opaque JSON text |
+//! | [`call`] | what a call is, the table of its states, the decision [`call::step`], back-off |
+//! | [`worker`] | functions, their policies, and the workers that serve them |
+//! | [`inspect`] | the questions people ask: filters, pages, views |
+//! | [`store`] | the traits that a store implements: one method is one atomic move |
+//!
+//! A decision is a pure function of a record, a command and an instant:
+//!
+//! ```
+//! use std::time::Duration;
+//! use towpath_core::call::{Call, CallCommand, CallReply, CallState, Claim, step};
+//! use towpath_core::names::{CallId, WorkerId};
+//! use towpath_core::time::Timestamp;
+//!
+//! let now = Timestamp::from_millis(1_000);
+//! let call = Call::submitted(CallId::new("call-1").unwrap(), now, Duration::from_secs(30), Duration::from_secs(600));
+//! let claim = Claim {
+//!     worker: WorkerId::new("worker-1").unwrap(),
+//!     lease: Duration::from_secs(30),
+//!     max_deliveries: 5,
+//! };
+//! let (call, reply) = step(call, CallCommand::Claim(claim), now);
+//! assert_eq!(call.state, CallState::Running);
+//! assert!(matches!(reply, CallReply::Claimed { number: 1, .. }));
+//! ```
+
+pub mod call;
+pub mod clock;
+pub mod ids;
+pub mod inspect;
+pub mod names;
+pub mod payload;
+pub mod store;
+pub mod time;
+pub mod worker;

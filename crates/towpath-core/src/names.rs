@@ -1,0 +1,251 @@
+//! Names that people choose, checked once at the edge. A name that got past here can stand literally in a key, as old peers write it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 256;
+
+/// Why a name was refused. The text says what to change.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum InvalidName {
+    /// Nothing was given.
+    #[error("{what} is empty: give it at least one character")]
+    Empty {
+        /// What was being named.
+        what: &'static str,
+    },
+    /// Longer than [`NAME_BYTES_MAX`].
+    #[error("{what} has {bytes} bytes: at most {NAME_BYTES_MAX} are allowed")]
+    TooLong {
+        /// What was being named.
+        what: &'static str,
+        /// How long the name is.
+        bytes: usize,
+    },
+    /// A control character, which would garble keys, logs and terminals.
+    #[error("{what} contains the control character U+{code:04X}: remove it")]
+    Control {
+        /// What was being named.
+        what: &'static str,
+        /// The character's code point.
+        code: u32,
+    },
+    /// A character that separates the parts of a key.
+    #[error("{what} '{name}' contains '{character}', which separates the parts of a key: leave it out")]
+    Separator {
+        /// What was being named.
+        what: &'static str,
+        /// The name as given.
+        name: String,
+        /// The offending character.
+        character: char,
+    },
+    /// The name would share a key with something else.
+    #[error("{what} '{name}' is reserved ({why}): choose another name")]
+    Reserved {
+        /// What was being named.
+        what: &'static str,
+        /// The name as given.
+        name: String,
+        /// What it would collide with.
+        why: &'static str,
+    },
+}
+
+fn check_text(what: &'static str, text: &str) -> Result<(), InvalidName> {
+    if text.is_empty() {
+        return Err(InvalidName::Empty { what });
+    }
+    if text.len() > NAME_BYTES_MAX {
+        return Err(InvalidName::TooLong { what, bytes: text.len() });
+    }
+    match text.chars().find(|c| c.is_control()) {
+        Some(character) => Err(InvalidName::Control { what, code: u32::from(character) }),
+        None => Ok(()),
+    }
+}
+
+fn refuse_separator(what: &'static str, text: &str, character: char) -> Result<(), InvalidName> {
+    if text.contains(character) {
+        return Err(InvalidName::Separator { what, name: text.to_owned(), character });
+    }
+    Ok(())
+}
+
+fn refuse_prefix(what: &'static str, text: &str, prefix: &str, why: &'static str) -> Result<(), InvalidName> {
+    if text.starts_with(prefix) {
+        return Err(InvalidName::Reserved { what, name: text.to_owned(), why });
+    }
+    Ok(())
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $what:literal, |$text:ident| $rules:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks a name; the error says what to change.
+            pub fn new(text: impl AsRef<str>) -> Result<Self, InvalidName> {
+                let $text = text.as_ref();
+                check_text($what, $text)?;
+                $rules?;
+                Ok(Self(Arc::from($text)))
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidName;
+
+            fn try_from(text: String) -> Result<Self, InvalidName> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.as_str().to_owned()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", &*self.0)
+            }
+        }
+    };
+}
+
+name!(
+    /// What a function is called. Compared as bytes.
+    ///
+    /// ```
+    /// use towpath_core::names::FunctionName;
+    ///
+    /// assert!(FunctionName::new("Process Order").is_ok());
+    /// let refused = FunctionName::new("global_config").unwrap_err();
+    /// assert!(refused.to_string().contains("reserved"));
+    /// ```
+    FunctionName,
+    "function name",
+    |text| check_function(text)
+);
+
+name!(
+    /// Where a function is known: `__global__`, or the id of the one workflow that may call it.
+    Scope,
+    "scope",
+    |text| refuse_separator("scope", text, ':')
+);
+
+name!(
+    /// One worker process, for as long as it lives.
+    WorkerId,
+    "worker id",
+    |text| refuse_separator("worker id", text, ':')
+);
+
+name!(
+    /// One call. Callers may make it themselves, so that a resend is the same call.
+    CallId,
+    "call id",
+    |text| refuse_prefix("call id", text, "inbox:", "reply inboxes are called so")
+);
+
+name!(
+    /// What makes two calls of one function the same call.
+    IdempotencyKey,
+    "idempotency key",
+    |text| Ok::<(), InvalidName>(check_nothing_more(text))
+);
+
+fn check_nothing_more(_text: &str) {}
+
+fn check_function(text: &str) -> Result<(), InvalidName> {
+    const WHAT: &str = "function name";
+    if text == "global_config" {
+        let why = "the shared configuration is kept under that key";
+        return Err(InvalidName::Reserved { what: WHAT, name: text.to_owned(), why });
+    }
+    refuse_prefix(WHAT, text, "meta:", "worker metadata is kept under such keys")?;
+    refuse_prefix(WHAT, text, "stream:", "call streams are kept under such keys")?;
+    refuse_prefix(WHAT, text, "response:", "replies are kept under such keys")
+}
+
+impl Scope {
+    /// The scope of functions that everyone may call.
+    pub fn global() -> Self {
+        Self(Arc::from("__global__"))
+    }
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self::global()
+    }
+}
+
+/// A function's full name. The same name in two scopes is two functions.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FunctionKey {
+    /// Where it is known.
+    pub scope: Scope,
+    /// What it is called there.
+    pub name: FunctionName,
+}
+
+impl FunctionKey {
+    /// A function that everyone may call.
+    pub fn global(name: FunctionName) -> Self {
+        Self { scope: Scope::global(), name }
+    }
+}
+
+impl fmt::Display for FunctionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.scope == Scope::global() { write!(f, "{}", self.name) } else { write!(f, "{}:{}", self.scope, self.name) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_share_a_key_are_refused() {
+        for name in ["global_config", "meta:x", "stream:x", "response:x"] {
+            assert!(matches!(FunctionName::new(name), Err(InvalidName::Reserved { .. })), "{name}");
+        }
+        assert!(matches!(Scope::new("a:b"), Err(InvalidName::Separator { character: ':', .. })));
+        assert!(matches!(WorkerId::new("a:b"), Err(InvalidName::Separator { character: ':', .. })));
+        assert!(matches!(CallId::new("inbox:x"), Err(InvalidName::Reserved { .. })));
+    }
+
+    #[test]
+    fn empty_long_and_control_are_refused_and_unicode_is_kept() {
+        assert_eq!(FunctionName::new(""), Err(InvalidName::Empty { what: "function name" }));
+        assert_eq!(FunctionName::new("x".repeat(300)), Err(InvalidName::TooLong { what: "function name", bytes: 300 }));
+        assert_eq!(FunctionName::new("a\0b"), Err(InvalidName::Control { what: "function name", code: 0 }));
+        assert_eq!(FunctionName::new("a\u{85}b"), Err(InvalidName::Control { what: "function name", code: 0x85 }));
+        for name in ["a:b", "a/b", "{a}", "100%", "заказ", "🚢", "metadata", "x".repeat(256).as_str()] {
+            assert_eq!(FunctionName::new(name).unwrap().as_str(), name);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What a store can run into, named by what the caller can do next.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// A move that did not get its reply.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StoreError {
+    /// Certainly nothing was written. Try again later.
+    #[error("the store did not take it: {0}")]
+    Unavailable(StoreTrouble),
+    /// The reply was lost and the move may have happened. Look it up by id, or repeat it under the same id.
+    #[error("the store may or may not have taken it: {0}")]
+    Unknown(String),
+    /// Stored bytes make no sense. Stop and call the operator.
+    #[error("the store holds something that cannot be read: {0}")]
+    Corrupt(String),
+}
+
+/// Why a store took nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreTrouble {
+    /// There is no room on the disk.
+    Full(String),
+    /// The data folder cannot be written.
+    ReadOnly(String),
+    /// The store is closing or has closed.
+    Closed,
+    /// Anything else; the text says what.
+    Other(String),
+}
+
+impl fmt::Display for StoreTrouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(cause) => write!(f, "the disk is full ({cause}); free some space, work goes on by itself"),
+            Self::ReadOnly(cause) => write!(f, "the data folder is read-only ({cause}); make it writable, work goes on by itself"),
+            Self::Closed => f.write_str("the store is closed"),
+            Self::Other(cause) => f.write_str(cause),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Reads for people. They may be slower and a moment old; the engine never uses them.
+
+use async_trait::async_trait;
+
+use super::StoreError;
+use crate::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
+use crate::names::CallId;
+use crate::worker::WorkerView;
+
+/// What can be looked at.
+#[async_trait]
+pub trait InspectStore: Send + Sync {
+    /// One call. What a submit or an answer has acknowledged is visible here.
+    async fn call(&self, call_id: &CallId) -> Result<Option<CallView>, StoreError>;
+
+    /// Calls, newest first.
+    async fn calls(&self, filter: &CallFilter, page: PageRequest) -> Result<Page<CallView>, StoreError>;
+
+    /// All functions, by scope and name.
+    async fn functions(&self) -> Result<Vec<FunctionView>, StoreError>;
+
+    /// All workers, by id.
+    async fn workers(&self) -> Result<Vec<WorkerView>, StoreError>;
+
+    /// What the store says about itself, after a write that proves it can write.
+    async fn probe(&self) -> Result<StoreStatus, StoreError>;
+}
