@@ -28,6 +28,8 @@ pub enum StoreTrouble {
     ReadOnly(String),
     /// The store is closing or has closed.
     Closed,
+    /// A write to disk failed in a way that leaves nothing to trust: the store takes nothing more until it is opened again.
+    Broken(String),
     /// Anything else; the text says what.
     Other(String),
 }
@@ -38,6 +40,7 @@ impl fmt::Display for StoreTrouble {
             Self::Full(cause) => write!(f, "the disk is full ({cause}); free some space, work goes on by itself"),
             Self::ReadOnly(cause) => write!(f, "the data folder is read-only ({cause}); make it writable, work goes on by itself"),
             Self::Closed => f.write_str("the store is closed"),
+            Self::Broken(cause) => write!(f, "the disk failed ({cause}); check it, then start again"),
             Self::Other(cause) => f.write_str(cause),
         }
     }
