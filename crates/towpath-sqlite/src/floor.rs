@@ -1,0 +1,1 @@
+//! The bare loop that the store is measured against.
