@@ -49,6 +49,7 @@ fn take(tx: &mut Tx<'_>, function: &Function, submit: &SubmitCall) -> Moved<Time
         tx.conn.prepare_cached(PUT_KEY)?.execute((function.id, key.as_str(), stored.seq))?;
     }
     tx.memory.recount(stored.seq, function.id, None, Some(&Seat::of(&stored.call)));
+    tx.after.moves += 1;
     tx.after.woken.insert(function.id);
     tx.after.note_due(stored.call.due());
     Ok(stored.call.deadline)
@@ -99,6 +100,7 @@ pub(crate) fn apply(tx: &mut Tx<'_>, stored: Stored, command: CallCommand) -> Mo
         return Ok((stored, reply));
     }
     rows::update_call(tx.conn, &stored)?;
+    tx.after.moves += 1;
     tx.memory.recount(stored.seq, stored.function_id, Some(&before), Some(&Seat::of(&stored.call)));
     tx.after.note_due(stored.call.due());
     if tx.memory.counts(stored.function_id).queued > 0 {

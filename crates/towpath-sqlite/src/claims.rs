@@ -58,10 +58,6 @@ impl ParkedClaim {
         self.fresh
     }
 
-    pub(crate) fn has_found(&self) -> bool {
-        !self.found.is_empty()
-    }
-
     /// The transaction that served it was rolled back, and others have run since.
     pub(crate) fn look_again(&mut self) {
         self.found.clear();

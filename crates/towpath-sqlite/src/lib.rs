@@ -33,6 +33,8 @@ pub mod floor;
 mod inspect;
 mod memory;
 mod open;
+#[cfg(test)]
+mod plans;
 mod registry;
 mod rows;
 mod store;

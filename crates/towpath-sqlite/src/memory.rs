@@ -126,9 +126,9 @@ impl Memory {
         let counts = self.counts.entry(row.get(0)?).or_default();
         let state: String = row.get(1)?;
         if state == CallState::Queued.as_str() {
-            counts.queued = row.get(2)?
+            counts.queued = row.get(2)?;
         } else {
-            counts.delayed = row.get(2)?
+            counts.delayed = row.get(2)?;
         }
         Ok(())
     }

@@ -51,9 +51,9 @@ pub struct SqliteStore {
 /// How much has been committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitStats {
-    /// Transactions.
+    /// Transactions that wrote something.
     pub commits: u64,
-    /// Moves in them. Moves per commit is how well group commit works.
+    /// Moves of calls in them: submits, deliveries, answers. Moves per commit is how well group commit works.
     pub moves: u64,
 }
 

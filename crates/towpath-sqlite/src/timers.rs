@@ -88,9 +88,9 @@ fn fire_call(tx: &mut Tx<'_>, seq: i64, fired: &mut Fired) -> Moved<()> {
         }
         CallReply::Moved if stored.call.state == CallState::Queued => {
             if before == CallState::Running {
-                fired.reclaimed += 1
+                fired.reclaimed += 1;
             } else {
-                fired.promoted += 1
+                fired.promoted += 1;
             }
         }
         CallReply::Moved => fired.ended.extend(ended(tx, &stored)?),

@@ -97,6 +97,8 @@ pub(crate) struct AfterCommit {
     pub(crate) next_due: Option<Option<Timestamp>>,
     pub(crate) functions_changed: bool,
     pub(crate) config_version: Option<u64>,
+    /// Records written or rewritten.
+    pub(crate) moves: u64,
 }
 
 impl AfterCommit {
@@ -187,7 +189,7 @@ impl Writer {
 
     /// One of many moves failed: run each alone, so that it spoils no other. A full disk may have room for a small move still.
     fn serve_one_by_one(&mut self, failed: Failed, jobs: Vec<Box<dyn Job>>, mut claims: Vec<ParkedClaim>) {
-        let refusal = self.after_failure(failed);
+        let refusal = self.after_failure(&failed);
         let only_one = jobs.len() + claims.iter().filter(|claim| claim.is_fresh()).count() <= 1;
         if only_one || self.broken.is_some() || matches!(refusal, StoreError::Unknown(_)) {
             jobs.into_iter().for_each(|job| job.answer(Some(refusal.clone())));
@@ -201,7 +203,7 @@ impl Writer {
                     self.announce(after);
                     None
                 }
-                Err(failed) => Some(self.after_failure(failed)),
+                Err(failed) => Some(self.after_failure(&failed)),
             };
             alone.into_iter().for_each(|job| job.answer(error.clone()));
         }
@@ -212,7 +214,7 @@ impl Writer {
                 self.hand_out(claims);
             }
             Err(failed) => {
-                let refusal = self.after_failure(failed);
+                let refusal = self.after_failure(&failed);
                 self.refuse_fresh(claims, &refusal);
             }
         }
@@ -229,9 +231,8 @@ impl Writer {
         let mut after = AfterCommit::default();
         self.run_all(jobs, claims, &mut after).map_err(Failed::BeforeCommit)?;
         self.commit().map_err(Failed::InCommit)?;
-        let moves = jobs.len() + claims.iter().filter(|claim| claim.has_found()).count();
-        self.signals.stats.commits.fetch_add(1, Ordering::Relaxed);
-        self.signals.stats.moves.fetch_add(moves as u64, Ordering::Relaxed);
+        self.signals.stats.commits.fetch_add(u64::from(after.moves > 0), Ordering::Relaxed);
+        self.signals.stats.moves.fetch_add(after.moves, Ordering::Relaxed);
         Ok(after)
     }
 
@@ -254,8 +255,8 @@ impl Writer {
     }
 
     /// Rolls back, reads everything known by heart again, and says what the callers hear.
-    fn after_failure(&mut self, failed: Failed) -> StoreError {
-        let (Failed::BeforeCommit(trouble) | Failed::InCommit(trouble)) = &failed;
+    fn after_failure(&mut self, failed: &Failed) -> StoreError {
+        let (Failed::BeforeCommit(trouble) | Failed::InCommit(trouble)) = failed;
         tracing::warn!(?trouble, "a transaction failed");
         if trouble.is_failed_sync() {
             let cause = format!("{trouble:?}");
