@@ -104,6 +104,6 @@ fn forget(tx: &mut Tx<'_>, stored: &Stored) -> Moved<()> {
     for statement in FORGET {
         tx.conn.prepare_cached(statement)?.execute([stored.seq])?;
     }
-    tx.memory.recount(stored.seq, stored.function_id, Some(&Seat::of(&stored.call)), None);
+    tx.memory.leave(stored, &Seat::of(&stored.call));
     Ok(())
 }
