@@ -72,7 +72,7 @@ struct Watch {
 impl CallWatch for Watch {
     async fn next(&mut self) -> CallNews {
         loop {
-            if let Some(call) = lock(&self.ear.ended).clone() {
+            if let Some(call) = lock(&self.ear.ended).take() {
                 return CallNews::Ended(call);
             }
             if self.ear.changed.swap(false, Ordering::AcqRel) {
