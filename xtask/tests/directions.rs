@@ -53,7 +53,11 @@ fn no_crate_knows_what_it_must_not() {
     for dependency in known.iter().filter(|dependency| !dependency.only_in_tests) {
         let rule = MUST_NOT_KNOW.iter().find(|(name, _)| *name == dependency.of);
         let forbidden = rule.is_some_and(|(_, forbidden)| forbidden.contains(&dependency.on.as_str()));
-        assert!(!forbidden, "{} must not know {}: see the table in ARCHITECTURE.md, and move the code to the room that may", dependency.of, dependency.on);
+        assert!(
+            !forbidden,
+            "{} must not know {}: see the table in ARCHITECTURE.md, and move the code to the room that may",
+            dependency.of, dependency.on
+        );
     }
 }
 

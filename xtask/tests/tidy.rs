@@ -37,7 +37,8 @@ fn long_files_are_known_and_do_not_grow() {
     for file in source_files(".rs") {
         let (lines, limit) = (lines_without_tests(&file), known.get(file.path.as_str()).copied().unwrap_or(LINES_TO_LOOK_AGAIN));
         if lines > limit {
-            complaints.push(format!("{}: {lines} lines, at most {limit}: split it, or write in tidy.ratchet why it is better whole", file.path));
+            complaints
+                .push(format!("{}: {lines} lines, at most {limit}: split it, or write in tidy.ratchet why it is better whole", file.path));
         }
     }
     complain(&complaints);
@@ -46,7 +47,10 @@ fn long_files_are_known_and_do_not_grow() {
 #[test]
 fn nothing_is_left_unfinished_or_silenced() {
     // Put together here, so that this file does not find itself.
-    let words: Vec<String> = [("TO", "DO"), ("FIX", "ME"), ("XX", "X"), ("#[ig", "nore"), ("allow(dead", "_code")].iter().map(|(a, b)| format!("{a}{b}")).collect();
+    let words: Vec<String> = [("TO", "DO"), ("FIX", "ME"), ("XX", "X"), ("#[ig", "nore"), ("allow(dead", "_code")]
+        .iter()
+        .map(|(a, b)| format!("{a}{b}"))
+        .collect();
     let mut complaints = Vec::new();
     for file in source_files(".rs") {
         for (number, line) in file.text.lines().enumerate() {
@@ -69,7 +73,9 @@ fn every_file_has_been_named() {
 #[test]
 fn sql_stands_only_in_the_embedded_store() {
     let mut complaints = Vec::new();
-    for file in source_files(".rs").iter().filter(|file| !file.path.starts_with("crates/towpath-sqlite/") && !file.path.starts_with("xtask/")) {
+    for file in
+        source_files(".rs").iter().filter(|file| !file.path.starts_with("crates/towpath-sqlite/") && !file.path.starts_with("xtask/"))
+    {
         for (number, line) in file.text.lines().enumerate() {
             if ["SELECT ", "INSERT INTO ", "DELETE FROM ", "PRAGMA "].iter().any(|word| line.contains(word)) {
                 complaints.push(format!("{}:{}: SQL belongs in towpath-sqlite", file.path, number + 1));

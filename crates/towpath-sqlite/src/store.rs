@@ -48,15 +48,6 @@ pub struct SqliteStore {
     durability: Durability,
 }
 
-/// How much has been committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CommitStats {
-    /// Transactions that wrote something.
-    pub commits: u64,
-    /// Moves of calls in them: submits, deliveries, answers. Moves per commit is how well group commit works.
-    pub moves: u64,
-}
-
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SqliteStore({})", self.name)
@@ -97,12 +88,6 @@ impl SqliteStore {
         if self.orders.send(Order::Close(done)).await.is_ok() {
             let _closed_either_way = closed.await;
         }
-    }
-
-    /// How much has been committed since the store was opened.
-    pub fn commit_stats(&self) -> CommitStats {
-        let (commits, moves) = (self.stats.commits.load(Ordering::Relaxed), self.stats.moves.load(Ordering::Relaxed));
-        CommitStats { commits, moves }
     }
 
     /// Runs a move on the writer and waits until it is kept.
@@ -347,6 +332,7 @@ impl InspectStore for SqliteStore {
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
         self.make(|tx| inspect::probe(tx)).await?;
-        Ok(StoreStatus { location: self.name.clone(), durability: self.durability, now: self.clock.now() })
+        let (commits, moves) = (self.stats.commits.load(Ordering::Relaxed), self.stats.moves.load(Ordering::Relaxed));
+        Ok(StoreStatus { location: self.name.clone(), durability: self.durability, now: self.clock.now(), commits, moves })
     }
 }
