@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use thiserror::Error;
 use towpath_core::clock::Clock;
 use towpath_core::store::Store;
+use towpath_sqlite::{Location, OpenOptions, SqliteStore};
 
 /// Why a store could not be opened.
 #[derive(Debug, Error)]
@@ -30,13 +31,6 @@ pub enum OpenError {
     },
 }
 
-/// Where a URL points.
-#[derive(Debug, PartialEq, Eq)]
-enum Place {
-    Memory,
-    Path(PathBuf),
-}
-
 /// A store that can be closed in good order.
 #[async_trait]
 pub(crate) trait CloseStore: Send + Sync {
@@ -48,24 +42,37 @@ pub(crate) struct OpenStore {
     pub(crate) closer: Option<Box<dyn CloseStore>>,
 }
 
-pub(crate) async fn open(url: &str, owner: String, clock: Arc<dyn Clock>) -> Result<OpenStore, OpenError> {
-    let place = parse(url)?;
-    let _ = (owner, clock);
-    Err(OpenError::Store { url: url.to_owned(), cause: format!("{place:?} has no store yet") })
+#[async_trait]
+impl CloseStore for Arc<SqliteStore> {
+    async fn close(&self) {
+        SqliteStore::close(self).await;
+    }
 }
 
-fn parse(url: &str) -> Result<Place, OpenError> {
+/// Opens the store that a URL names.
+pub(crate) async fn open(url: &str, owner: String, clock: Arc<dyn Clock>) -> Result<OpenStore, OpenError> {
+    let location = parse(url)?;
+    let options = OpenOptions { location, owner };
+    // Opening waits for the disk, and recovers a file after a crash.
+    let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&options, clock)).await;
+    let cannot = |cause: String| OpenError::Store { url: url.to_owned(), cause };
+    let store = opened.map_err(|error| cannot(error.to_string()))?.map_err(|error| cannot(error.to_string()))?;
+    let store = Arc::new(store);
+    Ok(OpenStore { store: Arc::<SqliteStore>::clone(&store), closer: Some(Box::new(store)) })
+}
+
+fn parse(url: &str) -> Result<Location, OpenError> {
     let unknown = |hint| Err(OpenError::UnknownStore { url: without_password(url), hint });
     let Some((scheme, rest)) = url.split_once(':') else {
         return unknown("write 'sqlite:' before a path, as in 'sqlite:./.towpath', or 'memory:'");
     };
     match scheme {
-        "memory" if rest.is_empty() => Ok(Place::Memory),
+        "memory" if rest.is_empty() => Ok(Location::Memory),
         "memory" => unknown("write 'memory:' and nothing after it; what is in memory has no name"),
-        "sqlite" if rest == ":memory:" => Ok(Place::Memory),
+        "sqlite" if rest == ":memory:" => Ok(Location::Memory),
         "sqlite" => match rest.strip_prefix("//").unwrap_or(rest) {
             "" => unknown("say where, as in 'sqlite:./.towpath' (a folder) or 'sqlite:orders.db' (a file)"),
-            path => Ok(Place::Path(PathBuf::from(path))),
+            path => Ok(Location::Path(PathBuf::from(path))),
         },
         "redis" | "rediss" | "valkey" => unknown("this version keeps calls in 'sqlite:PATH' or 'memory:' only"),
         _ => unknown("write 'sqlite:PATH' (a folder or a file) or 'memory:'"),
@@ -87,12 +94,12 @@ mod tests {
     #[test]
     fn urls_point_where_they_say() {
         for (url, place) in [
-            ("memory:", Place::Memory),
-            ("sqlite::memory:", Place::Memory),
-            ("sqlite:./.towpath", Place::Path("./.towpath".into())),
-            ("sqlite:orders.db", Place::Path("orders.db".into())),
-            ("sqlite:/var/lib/towpath", Place::Path("/var/lib/towpath".into())),
-            ("sqlite:///var/lib/towpath", Place::Path("/var/lib/towpath".into())),
+            ("memory:", Location::Memory),
+            ("sqlite::memory:", Location::Memory),
+            ("sqlite:./.towpath", Location::Path("./.towpath".into())),
+            ("sqlite:orders.db", Location::Path("orders.db".into())),
+            ("sqlite:/var/lib/towpath", Location::Path("/var/lib/towpath".into())),
+            ("sqlite:///var/lib/towpath", Location::Path("/var/lib/towpath".into())),
         ] {
             assert_eq!(parse(url).unwrap(), place, "{url}");
         }

@@ -56,8 +56,8 @@ mod tests {
 
     #[test]
     fn the_most_similar_name_comes_first_and_strangers_do_not_come() {
-        let known: Vec<FunctionKey> = ["resize", "resize_all", "rezise", "send"].map(|name| key("__global__", name)).into();
-        assert_eq!(closest_names(&key("__global__", "resiz"), &known), ["resize", "rezise"]);
+        let known: Vec<FunctionKey> = ["resize", "resize_all", "resizes", "send"].map(|name| key("__global__", name)).into();
+        assert_eq!(closest_names(&key("__global__", "resiz"), &known), ["resize", "resizes"]);
     }
 
     #[test]
