@@ -15,7 +15,7 @@ use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
 
 /// When a move fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub(crate) enum When {
     /// Nothing is written.
     Before,
     /// It is written, and the reply is lost.
@@ -24,7 +24,7 @@ pub enum When {
 
 /// Which moves fail.
 #[derive(Clone, Copy, Debug)]
-pub enum Which {
+pub(crate) enum Which {
     None,
     /// This one alone, counted from 1.
     Only(usize),
@@ -42,7 +42,7 @@ impl Which {
     }
 }
 
-pub struct FaultyStore {
+pub(crate) struct FaultyStore {
     store: Arc<dyn Store>,
     which: Which,
     when: When,
@@ -58,28 +58,28 @@ struct Log {
 }
 
 impl FaultyStore {
-    pub fn new(store: Arc<dyn Store>, which: Which, when: When) -> Arc<Self> {
+    pub(crate) fn new(store: Arc<dyn Store>, which: Which, when: When) -> Arc<Self> {
         Arc::new(Self { store, which, when, log: Mutex::default() })
     }
 
-    pub fn inner(&self) -> &Arc<dyn Store> {
+    pub(crate) fn inner(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
     /// All that was asked, in order.
-    pub fn moves(&self) -> Vec<&'static str> {
+    pub(crate) fn moves(&self) -> Vec<&'static str> {
         self.log.lock().unwrap().moves.clone()
     }
 
-    pub fn count(&self, name: &str) -> usize {
+    pub(crate) fn count(&self, name: &str) -> usize {
         self.moves().iter().filter(|asked| **asked == name).count()
     }
 
-    pub fn faults(&self) -> usize {
+    pub(crate) fn faults(&self) -> usize {
         self.log.lock().unwrap().faults
     }
 
-    pub fn ends(&self) -> HashMap<CallId, usize> {
+    pub(crate) fn ends(&self) -> HashMap<CallId, usize> {
         self.log.lock().unwrap().ends.clone()
     }
 

@@ -1,7 +1,7 @@
 //! What the tests of the library share: a bench on the model or on the embedded store, and short words.
 #![allow(dead_code, reason = "each test file uses its own part of it")]
 
-pub mod faulty;
+pub(crate) mod faulty;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -32,54 +32,54 @@ macro_rules! on_every_store {
     };
 }
 
-pub fn on_the_model() -> TestTowpath {
+pub(crate) fn on_the_model() -> TestTowpath {
     let clock = VirtualClock::new();
     let store: Arc<dyn Store> = Arc::new(ModelStore::new(Arc::new(clock.clone())));
     TestTowpath::with_store(store, clock)
 }
 
-pub const fn seconds(count: u64) -> Duration {
+pub(crate) const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-pub const fn millis(count: u64) -> Duration {
+pub(crate) const fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
 /// The call as the store has it.
-pub async fn call(test: &TestTowpath, call_id: &CallId) -> Call {
+pub(crate) async fn call(test: &TestTowpath, call_id: &CallId) -> Call {
     test.store().call(call_id).await.unwrap().expect("the call is known").call
 }
 
-pub async fn state(test: &TestTowpath, call_id: &CallId) -> CallState {
+pub(crate) async fn state(test: &TestTowpath, call_id: &CallId) -> CallState {
     call(test, call_id).await.state
 }
 
 /// Sets something going beside the test.
-pub fn start<T: Send + 'static>(work: impl IntoFuture<Output = T, IntoFuture: Send + 'static>) -> tokio::task::JoinHandle<T> {
+pub(crate) fn start<T: Send + 'static>(work: impl IntoFuture<Output = T, IntoFuture: Send + 'static>) -> tokio::task::JoinHandle<T> {
     tokio::spawn(work.into_future())
 }
 
 /// Counts, from anywhere.
 #[derive(Clone, Debug, Default)]
-pub struct Count(Arc<AtomicUsize>);
+pub(crate) struct Count(Arc<AtomicUsize>);
 
 impl Count {
-    pub fn add(&self) -> usize {
+    pub(crate) fn add(&self) -> usize {
         self.0.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    pub fn get(&self) -> usize {
+    pub(crate) fn get(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 
     /// Something that counts when it is dropped.
-    pub fn on_drop(&self) -> OnDrop {
+    pub(crate) fn on_drop(&self) -> OnDrop {
         OnDrop(self.clone())
     }
 }
 
-pub struct OnDrop(Count);
+pub(crate) struct OnDrop(Count);
 
 impl Drop for OnDrop {
     fn drop(&mut self) {
@@ -89,13 +89,13 @@ impl Drop for OnDrop {
 
 /// How many are inside at once, and how many were at most.
 #[derive(Clone, Debug, Default)]
-pub struct Crowd {
+pub(crate) struct Crowd {
     inside: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
 
 impl Crowd {
-    pub async fn enter<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn enter<T>(&self, work: impl Future<Output = T>) -> T {
         let now = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
         let result = work.await;
@@ -103,11 +103,11 @@ impl Crowd {
         result
     }
 
-    pub fn inside(&self) -> usize {
+    pub(crate) fn inside(&self) -> usize {
         self.inside.load(Ordering::SeqCst)
     }
 
-    pub fn most(&self) -> usize {
+    pub(crate) fn most(&self) -> usize {
         self.most.load(Ordering::SeqCst)
     }
 }
