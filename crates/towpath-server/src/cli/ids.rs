@@ -1,18 +1,13 @@
 //! New ids, made here before anything is sent, so that a resend is the same call.
 
-use std::hash::{BuildHasher, RandomState};
+use towpath::{Ids, SystemIds};
 
 /// An id for a new call.
 pub(crate) fn call_id() -> String {
-    random()
+    SystemIds::new().call_id().to_string()
 }
 
 /// An id for a worker that starts.
 pub(crate) fn worker_id() -> String {
-    format!("exec-{}-{}", std::process::id(), random())
-}
-
-fn random() -> String {
-    let number = || RandomState::new().hash_one(super::time::unix_ms());
-    format!("{:016x}{:016x}", number(), number())
+    SystemIds::new().worker_id().to_string()
 }

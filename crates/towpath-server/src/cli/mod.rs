@@ -5,18 +5,23 @@ mod calls;
 mod client;
 mod completions;
 mod config;
+mod dev;
 mod dlq;
+mod doctor;
 mod exit;
 mod failure;
 mod follow;
 mod functions;
 mod globals;
+mod hosting;
 mod ids;
 mod json_text;
 mod nested;
+mod openapi;
 mod outcome;
 mod output;
 mod pauses;
+mod serve;
 mod signals;
 mod time;
 mod version;
@@ -25,8 +30,9 @@ mod worker;
 mod workers;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use self::client::Client;
 use self::exit::Exit;
@@ -56,6 +62,8 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Dev(dev::DevArgs),
+    Serve(serve::ServeArgs),
     Call(call::CallArgs),
     Worker(worker::WorkerArgs),
     Functions(functions::FunctionsArgs),
@@ -63,7 +71,10 @@ enum Command {
     Calls(calls::CallsArgs),
     Dlq(dlq::DlqArgs),
     Config(config::ConfigArgs),
+    Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
+    /// Print the description of the HTTP API (OpenAPI)
+    Openapi,
     /// Print the version
     Version,
 }
@@ -100,7 +111,7 @@ fn in_runtime(cli: Cli, out: Output) -> Result<Exit, Failure> {
     // Whoever connects over TLS needs it; a second installation is refused and does no harm.
     let _installed_before = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = match &cli.command {
-        Command::Worker(_) => tokio::runtime::Builder::new_multi_thread().enable_all().build(),
+        Command::Dev(_) | Command::Serve(_) | Command::Worker(_) => tokio::runtime::Builder::new_multi_thread().enable_all().build(),
         _short => tokio::runtime::Builder::new_current_thread().enable_all().build(),
     };
     let runtime = runtime.map_err(|error| Failure::new(Exit::Failed, "no_runtime", format!("the process cannot start its threads: {error}")))?;
@@ -108,25 +119,40 @@ fn in_runtime(cli: Cli, out: Output) -> Result<Exit, Failure> {
 }
 
 async fn dispatch(globals: Globals, command: Command, out: Output) -> Result<Exit, Failure> {
-    let client = match command {
-        Command::Completions(args) => return Ok(completions::run(out, &args)),
-        Command::Version => return Ok(version::run(out)),
-        _ => Client::connect(&globals).await?,
-    };
     match command {
-        Command::Call(args) => call::run(&client, out, args).await,
-        Command::Worker(args) => return worker::run(client, out, args).await,
-        Command::Functions(args) => functions::run(&client, out, args).await,
-        Command::Workers(args) => workers::run(&client, out, args).await,
-        Command::Calls(args) => calls::run(&client, out, args).await,
-        Command::Dlq(args) => dlq::run(&client, out, args).await,
-        Command::Config(args) => config::run(&client, out, args).await,
-        Command::Completions(_) | Command::Version => Ok(Exit::Done),
+        Command::Dev(args) => dev::run(&globals, out, args).await,
+        Command::Serve(args) => serve::run(&globals, out, args).await,
+        Command::Call(args) => with_client(&globals, async |client| call::run(client, out, args).await).await,
+        Command::Worker(args) => with_client(&globals, async |client| worker::run(client, out, args).await).await,
+        Command::Functions(args) => with_client(&globals, async |client| functions::run(client, out, args).await).await,
+        Command::Workers(args) => with_client(&globals, async |client| workers::run(client, out, args).await).await,
+        Command::Calls(args) => with_client(&globals, async |client| calls::run(client, out, args).await).await,
+        Command::Dlq(args) => with_client(&globals, async |client| dlq::run(client, out, args).await).await,
+        Command::Config(args) => with_client(&globals, async |client| config::run(client, out, args).await).await,
+        Command::Doctor(args) => doctor::run(&globals, out, args).await,
+        Command::Completions(args) => Ok(completions::run(out, &args)),
+        Command::Openapi => Ok(openapi::run(out)),
+        Command::Version => Ok(version::run(out)),
     }
+}
+
+/// Gives a command its client, and closes it whatever the command did: with `--store` there is a store to close.
+async fn with_client<F>(globals: &Globals, command: F) -> Result<Exit, Failure>
+where
+    F: AsyncFnOnce(&Arc<Client>) -> Result<Exit, Failure>,
+{
+    let client = Arc::new(Client::connect(globals).await?);
+    let done = command(&client).await;
+    if let Some(client) = Arc::into_inner(client) {
+        client.close().await;
+    }
+    done
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod error;
 mod http;
+mod in_memory;
 pub(crate) mod routes;
 
 use std::time::Duration;
@@ -15,6 +16,7 @@ use serde::de::DeserializeOwned;
 pub(crate) use error::RequestError;
 
 use self::http::HttpTransport;
+use self::in_memory::InMemory;
 use super::failure::Failure;
 use super::globals::Globals;
 
@@ -30,6 +32,7 @@ pub(crate) struct Client {
 #[derive(Debug)]
 enum Transport {
     Http(HttpTransport),
+    InMemory(Box<InMemory>),
 }
 
 /// A request, before it is known how it travels.
@@ -50,16 +53,30 @@ struct Response {
 }
 
 impl Client {
-    /// The server that the options name. Nothing is sent yet.
+    /// The server or the store that the options name. Nothing is sent yet; a store is opened.
     pub(crate) async fn connect(globals: &Globals) -> Result<Self, Failure> {
+        match &globals.store {
+            Some(store) => Self::on_store(store).await,
+            None => Self::to_server(globals),
+        }
+    }
+
+    /// A server on the network.
+    pub(crate) fn to_server(globals: &Globals) -> Result<Self, Failure> {
         let transport = Transport::Http(HttpTransport::new(&globals.server, globals.client_key()?.as_deref())?);
         Ok(Self { transport })
+    }
+
+    /// A store that this process opens for itself.
+    pub(crate) async fn on_store(store: &str) -> Result<Self, Failure> {
+        Ok(Self { transport: Transport::InMemory(Box::new(InMemory::open(store).await?)) })
     }
 
     /// Whom we talk to, for messages.
     pub(crate) fn server(&self) -> &str {
         match &self.transport {
             Transport::Http(http) => http.base(),
+            Transport::InMemory(own) => own.store(),
         }
     }
 
@@ -93,6 +110,7 @@ impl Client {
     async fn send(&self, request: Request) -> Result<Response, RequestError> {
         match &self.transport {
             Transport::Http(http) => http.send(request).await,
+            Transport::InMemory(own) => own.send(request).await,
         }
     }
 
@@ -100,6 +118,7 @@ impl Client {
     pub(crate) async fn close(self) {
         match self.transport {
             Transport::Http(_) => {}
+            Transport::InMemory(own) => own.close().await,
         }
     }
 }

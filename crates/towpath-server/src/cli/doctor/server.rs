@@ -29,7 +29,6 @@ pub(crate) async fn check(client: &Client, asked_for: bool) -> Checked {
         Err(error) => Checked { findings: vec![no_answer(&error, asked_for)], health: None },
         Ok(health) => {
             let mut findings = vec![says(client, &health)];
-            findings.extend(health.problems.iter().map(|problem| Finding::warn("health", problem.clone(), "the server's log may say more")));
             findings.extend(work(client, &health).await);
             Checked { findings, health: Some(health) }
         }

@@ -87,10 +87,10 @@ pub(crate) struct WorkerArgs {
     drain_timeout: Duration,
 }
 
-pub(crate) async fn run(client: Client, out: Output, args: WorkerArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(client: &Arc<Client>, out: Output, args: WorkerArgs) -> Result<Exit, Failure> {
     let program = Program::from_words([args.exec.clone(), args.more.clone()].concat())?;
     let mut signals = Signals::listen()?;
-    let session = Arc::new(Session::new(client, out, introduction(&args)?, args.lease));
+    let session = Arc::new(Session::new(Arc::clone(client), out, introduction(&args)?, args.lease));
     let registered = session.register().await?;
     out.note(&format!("each call runs: {program}"));
     let (function, server) = (args.name.as_str(), session.client.server());

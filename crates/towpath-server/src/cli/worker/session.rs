@@ -1,6 +1,7 @@
 //! A worker's standing with the server: registered, heard of, and registered again whenever the server has forgotten it.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ const BEAT_MAX: usize = 1_000;
 
 /// A worker and its server.
 pub(crate) struct Session {
-    pub(crate) client: Client,
+    pub(crate) client: Arc<Client>,
     pub(crate) out: Output,
     pub(crate) worker_id: String,
     /// What was said at registration, to be said again.
@@ -40,7 +41,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(client: Client, out: Output, introduction: RegisterBody, lease: Duration) -> Self {
+    pub(crate) fn new(client: Arc<Client>, out: Output, introduction: RegisterBody, lease: Duration) -> Self {
         let worker_id = introduction.worker_id.clone().unwrap_or_default();
         let (finished, cut_off) = (AtomicU64::new(0), AtomicBool::new(false));
         Self { client, out, worker_id, introduction, lease, held: Held::default(), finished, cut_off }
