@@ -1,1 +1,30 @@
-//! x
+//! The law of Towpath's stores.
+//!
+//! | room | what is in it |
+//! |---|---|
+//! | [`model`] | the promise made readable: a whole store in plain maps |
+//! | [`backend`] | what a store hands in to be tested |
+//! | [`bench`], [`words`], [`waiting`] | the verbs and nouns of the cases |
+//! | [`cases`] | what is promised, one function per promise |
+//! | [`suite!`](crate::suite!) | makes a named test of each case |
+//! | [`dump`] | all that a store shows, in one comparable piece |
+//!
+//! A store's whole conformance test is its backend and one line:
+//!
+//! ```
+//! # mod tests {
+//! use towpath_conformance::backend::ModelBackend;
+//!
+//! towpath_conformance::suite!(ModelBackend);
+//! # }
+//! ```
+
+pub mod backend;
+pub mod bench;
+#[expect(missing_docs, reason = "a case is named by the sentence that its documentation would say")]
+pub mod cases;
+pub mod dump;
+pub mod model;
+pub mod suite;
+pub mod waiting;
+pub mod words;

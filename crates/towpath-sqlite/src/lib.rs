@@ -1,1 +1,46 @@
-//! x
+//! Towpath's embedded store: one SQLite file, one thread that writes, group commit, `synchronous=FULL`.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use towpath_core::clock::VirtualClock;
+//! use towpath_core::store::InspectStore;
+//! use towpath_sqlite::{Location, OpenOptions, SqliteStore};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let options = OpenOptions { location: Location::Memory, owner: "the example".into() };
+//! let store = SqliteStore::open(&options, Arc::new(VirtualClock::new()))?;
+//! assert!(store.functions().await?.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })
+//! # }
+//! ```
+//!
+//! | room | what is in it |
+//! |---|---|
+//! | `open` | path, lock file, pragmas, migrations |
+//! | `writer` | the one thread that writes: takes what piled up, one transaction, one commit, then all answers |
+//! | `memory` | what the writer knows by heart: functions, workers, counts; rebuilt from the file whenever in doubt |
+//! | `rows` | records to columns and back |
+//! | `calls`, `claims`, `registry`, `timers`, `inspect` | the moves |
+//! | `ears` | wake-ups after a commit |
+//! | [`floor`] | the bare loop that the store is measured against |
+
+mod calls;
+mod claims;
+mod ears;
+pub mod floor;
+mod inspect;
+mod memory;
+mod open;
+#[cfg(test)]
+mod plans;
+mod registry;
+mod rows;
+mod store;
+mod timers;
+mod trouble;
+mod writer;
+
+pub use open::{Location, OpenError, OpenOptions};
+pub use store::{CommitStats, SqliteStore};

@@ -1,0 +1,52 @@
+//! What a store hands in to be tested: a way to make an empty one, and a way to restart it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use towpath_core::clock::Clock;
+use towpath_core::store::Store;
+
+use crate::model::ModelStore;
+
+/// A kind of store.
+#[async_trait]
+pub trait Backend: Send + Sync {
+    /// An empty store that lives by this clock alone. Two of them share nothing.
+    async fn fresh(&self, clock: Arc<dyn Clock>) -> Box<dyn UnderTest>;
+}
+
+/// One store under test. Dropping it leaves nothing behind.
+#[async_trait]
+pub trait UnderTest: Send + Sync {
+    /// The store as it is open now.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// Stops the store as the end of its process would, and opens what it has kept, under the same clock.
+    async fn reopen(&mut self);
+}
+
+/// The model as a kind of store. It obeys the law it states.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ModelBackend;
+
+#[async_trait]
+impl Backend for ModelBackend {
+    async fn fresh(&self, clock: Arc<dyn Clock>) -> Box<dyn UnderTest> {
+        Box::new(ModelUnderTest { store: ModelStore::new(clock) })
+    }
+}
+
+struct ModelUnderTest {
+    store: ModelStore,
+}
+
+#[async_trait]
+impl UnderTest for ModelUnderTest {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.store.clone())
+    }
+
+    async fn reopen(&mut self) {
+        self.store = self.store.reopened();
+    }
+}

@@ -1,0 +1,11 @@
+//! What every store promises: one function per promise, named by a sentence that can be false.
+//!
+//! A new case stands in the room of its move and in the list in `suite.rs`; a test compares the two.
+
+pub mod calls;
+pub mod inspect;
+pub mod registry;
+pub mod reopen;
+pub mod timers;
+
+pub use calls::{answer, cancel, claim, dead_letter, lease, limits, retry, submit, waiting, watch};

@@ -1,0 +1,58 @@
+//! Who listens to the model: claims that wait for work, watchers of calls, workers that want to hear of cancellations.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use async_trait::async_trait;
+use tokio::sync::mpsc;
+use towpath_core::names::{CallId, WorkerId};
+use towpath_core::store::{CallNews, CallWatch};
+
+use super::claim::WaitingClaim;
+
+/// Nobody here holds truth: losing them all costs time, never work.
+#[derive(Default)]
+pub(super) struct Ears {
+    /// Claims that found nothing, in the order in which they came.
+    pub(super) waiting: Vec<WaitingClaim>,
+    /// The latest place given out in that order.
+    pub(super) last_ticket: u64,
+    /// Watchers by call, whether it exists yet or not.
+    watchers: BTreeMap<CallId, Vec<mpsc::UnboundedSender<CallNews>>>,
+    /// Workers with a cancellation that they have not been told of.
+    pub(super) wanted: BTreeSet<WorkerId>,
+}
+
+impl Ears {
+    pub(super) fn watch(&mut self, call_id: &CallId) -> Watch {
+        self.watchers.retain(|_, senders| {
+            senders.retain(|sender| !sender.is_closed());
+            !senders.is_empty()
+        });
+        let (sender, news) = mpsc::unbounded_channel();
+        self.watchers.entry(call_id.clone()).or_default().push(sender);
+        Watch { news }
+    }
+
+    pub(super) fn tell(&mut self, call_id: &CallId, news: &CallNews) {
+        for watcher in self.watchers.get(call_id).into_iter().flatten() {
+            // A watcher that has left hears nothing, which is what it wanted.
+            drop(watcher.send(news.clone()));
+        }
+    }
+}
+
+/// One watcher's ear.
+pub(super) struct Watch {
+    news: mpsc::UnboundedReceiver<CallNews>,
+}
+
+#[async_trait]
+impl CallWatch for Watch {
+    async fn next(&mut self) -> CallNews {
+        match self.news.recv().await {
+            Some(news) => news,
+            // The store is gone; silence proves nothing.
+            None => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Reads for people.
+//!
+//! - Calls are listed newest submit first. A cursor is the submit sequence of the last item of the page before, so a page neither repeats
+//!   nor skips a call, whatever was submitted or forgotten in between.
+//! - A page never has more than [`PageRequest::LIMIT_MAX`] items, whatever was asked; `next` is set only when there is more.
+
+use async_trait::async_trait;
+use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
+use towpath_core::names::CallId;
+use towpath_core::store::{Durability, InspectStore, StoreError};
+use towpath_core::worker::WorkerView;
+
+use super::ModelStore;
+use super::records::{Record, Records};
+
+#[async_trait]
+impl InspectStore for ModelStore {
+    async fn call(&self, call_id: &CallId) -> Result<Option<CallView>, StoreError> {
+        Ok(self.look(|state, _| state.records.record(call_id).map(Record::view)))
+    }
+
+    async fn calls(&self, filter: &CallFilter, page: PageRequest) -> Result<Page<CallView>, StoreError> {
+        Ok(self.look(|state, _| state.records.page(filter, &page)))
+    }
+
+    async fn functions(&self) -> Result<Vec<FunctionView>, StoreError> {
+        Ok(self.look(|state, now| {
+            let records = &state.records;
+            records.functions.keys().filter_map(|function| records.function_view(function, now)).collect()
+        }))
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
+        Ok(self.look(|state, now| {
+            let records = &state.records;
+            records.workers.iter().map(|(worker_id, worker)| records.worker_view(worker_id, worker, now)).collect()
+        }))
+    }
+
+    async fn probe(&self) -> Result<StoreStatus, StoreError> {
+        Ok(self.look(|_, now| StoreStatus { location: "model:".to_owned(), durability: Durability::Memory, now }))
+    }
+}
+
+impl Records {
+    fn page(&self, filter: &CallFilter, page: &PageRequest) -> Page<CallView> {
+        let limit = page.limit.min(PageRequest::LIMIT_MAX) as usize;
+        let older = self.calls.range(..page.after.unwrap_or(u64::MAX)).rev();
+        let mut matching = older.filter(|(_, record)| record.is_meant_by(filter));
+        let shown: Vec<_> = matching.by_ref().take(limit).collect();
+        let next = shown.last().map(|(sequence, _)| **sequence).filter(|_| matching.next().is_some());
+        Page { items: shown.into_iter().map(|(_, record)| record.view()).collect(), next }
+    }
+}
+
+impl Record {
+    fn is_meant_by(&self, filter: &CallFilter) -> bool {
+        let Record { call, request, .. } = self;
+        (filter.states.is_empty() || filter.states.contains(&call.state))
+            && filter.scope.as_ref().is_none_or(|scope| *scope == request.function.scope)
+            && filter.function.as_ref().is_none_or(|name| *name == request.function.name)
+            && filter.worker.as_ref().is_none_or(|worker| call.holder.as_ref() == Some(worker))
+    }
+}

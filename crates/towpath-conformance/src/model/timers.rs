@@ -1,0 +1,77 @@
+//! What happens by itself.
+//!
+//! - Due are calls by [`Call::due`](towpath_core::call::Call::due) and workers whose silence has lasted too long. The earliest comes
+//!   first; at the same instant the older submit, and workers after calls.
+//! - A worker that is taken off the list keeps what it holds until the lease ends.
+//! - `next_due` is the earliest of what is left, which lies in the past when the limit cut the work short.
+
+use async_trait::async_trait;
+use towpath_core::call::{CallCommand, CallReply, CallState};
+use towpath_core::names::{CallId, WorkerId};
+use towpath_core::store::{Fired, StoreError, TimerStore};
+use towpath_core::time::Timestamp;
+
+use super::records::{Record, Records};
+use super::{ModelStore, State};
+
+/// What is due next.
+enum Due {
+    Call(CallId),
+    Worker(WorkerId),
+}
+
+#[async_trait]
+impl TimerStore for ModelStore {
+    async fn fire_due(&self, limit: u32) -> Result<Fired, StoreError> {
+        Ok(self.transition(|state, now| {
+            let mut fired = Fired::default();
+            for _ in 0..limit {
+                match state.records.earliest_due() {
+                    Some((at, due)) if at <= now => state.fire(due, now, &mut fired),
+                    _later_or_never => break,
+                }
+            }
+            fired.next_due = state.records.earliest_due().map(|(at, _)| at);
+            fired
+        }))
+    }
+
+    async fn due_before(&self, known: Option<Timestamp>) -> Timestamp {
+        let earlier = |state: &mut State, _| {
+            let (at, _) = state.records.earliest_due()?;
+            Some(at).filter(|at| known.is_none_or(|known| *at < known))
+        };
+        self.look_until(None, earlier).await.unwrap_or(Timestamp::MAX)
+    }
+}
+
+impl Records {
+    fn earliest_due(&self) -> Option<(Timestamp, Due)> {
+        let calls = self.calls.values().filter_map(|Record { call, .. }| Some((call.due()?, Due::Call(call.call_id.clone()))));
+        let workers = self.workers.iter().map(|(worker_id, worker)| (worker.removed_at(), Due::Worker(worker_id.clone())));
+        // Of equal instants `min_by_key` takes the first, so the order of this chain is the order of ties.
+        calls.chain(workers).min_by_key(|(at, _)| *at)
+    }
+}
+
+impl State {
+    fn fire(&mut self, due: Due, now: Timestamp, fired: &mut Fired) {
+        let call_id = match due {
+            Due::Call(call_id) => call_id,
+            Due::Worker(worker_id) => {
+                self.remove_worker(&worker_id);
+                fired.workers_removed += 1;
+                return;
+            }
+        };
+        let before = self.records.record(&call_id).map(|record| record.call.state);
+        let reply = self.put(&call_id, CallCommand::ComeDue, now);
+        let ended = self.records.record(&call_id).and_then(Record::ended);
+        match (reply, ended, before) {
+            (Some(CallReply::Forget), ..) => fired.forgotten += 1,
+            (_, Some(ended), _) => fired.ended.push(ended),
+            (_, None, Some(CallState::Running)) => fired.reclaimed += 1,
+            (_, None, _) => fired.promoted += 1,
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The model obeys the law that it states.
+
+use towpath_conformance::backend::ModelBackend;
+
+towpath_conformance::suite!(ModelBackend);

@@ -1,0 +1,101 @@
+//! Wake-ups after a commit. None of them carries truth but an ended call, which is kept by then; losing one costs time, never work.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use towpath_core::call::Call;
+use towpath_core::names::{CallId, WorkerId};
+use towpath_core::store::{CallNews, CallWatch};
+
+/// Everyone who listens.
+#[derive(Debug, Default)]
+pub(crate) struct Ears {
+    calls: Mutex<HashMap<CallId, Vec<Arc<Ear>>>>,
+    workers: Mutex<HashMap<WorkerId, Arc<Notify>>>,
+}
+
+/// One watcher of one call.
+#[derive(Debug, Default)]
+struct Ear {
+    ended: Mutex<Option<Arc<Call>>>,
+    changed: AtomicBool,
+    notify: Notify,
+}
+
+impl Ears {
+    pub(crate) fn watch(self: &Arc<Self>, call_id: &CallId) -> Box<dyn CallWatch> {
+        let ear = Arc::new(Ear::default());
+        lock(&self.calls).entry(call_id.clone()).or_default().push(Arc::clone(&ear));
+        Box::new(Watch { ears: Arc::clone(self), call_id: call_id.clone(), ear })
+    }
+
+    pub(crate) fn tell_ended(&self, call: Call) {
+        let Some(listening) = lock(&self.calls).get(&call.call_id).cloned() else { return };
+        let call = Arc::new(call);
+        for ear in listening {
+            *lock(&ear.ended) = Some(Arc::clone(&call));
+            ear.notify.notify_one();
+        }
+    }
+
+    pub(crate) fn tell_changed(&self, call_id: &CallId) {
+        let Some(listening) = lock(&self.calls).get(call_id).cloned() else { return };
+        for ear in listening {
+            ear.changed.store(true, Ordering::Release);
+            ear.notify.notify_one();
+        }
+    }
+
+    pub(crate) fn attention(&self, worker: &WorkerId) -> Arc<Notify> {
+        Arc::clone(lock(&self.workers).entry(worker.clone()).or_default())
+    }
+
+    pub(crate) fn call_for_attention(&self, worker: &WorkerId) {
+        self.attention(worker).notify_one();
+    }
+
+    pub(crate) fn forget_worker(&self, worker: &WorkerId) {
+        lock(&self.workers).remove(worker);
+    }
+}
+
+struct Watch {
+    ears: Arc<Ears>,
+    call_id: CallId,
+    ear: Arc<Ear>,
+}
+
+#[async_trait]
+impl CallWatch for Watch {
+    async fn next(&mut self) -> CallNews {
+        loop {
+            if let Some(call) = lock(&self.ear.ended).clone() {
+                return CallNews::Ended(call);
+            }
+            if self.ear.changed.swap(false, Ordering::AcqRel) {
+                return CallNews::Changed;
+            }
+            self.ear.notify.notified().await;
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut calls = lock(&self.ears.calls);
+        if let Some(listening) = calls.get_mut(&self.call_id) {
+            listening.retain(|ear| !Arc::ptr_eq(ear, &self.ear));
+            if listening.is_empty() {
+                calls.remove(&self.call_id);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code that can panic runs under these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,283 @@
+//! What the writer knows by heart, so that the hot path reads no registry: functions, workers, counts. The file is the truth; after a
+//! rollback all of this is read from it again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use rusqlite::{Connection, Row};
+use towpath_core::call::{Call, CallState};
+use towpath_core::inspect::FunctionCounts;
+use towpath_core::names::{FunctionKey, FunctionName, Scope, WorkerId};
+use towpath_core::time::Timestamp;
+use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, REMEMBERED_FOR};
+
+use crate::rows::{self, Stored};
+use crate::trouble::{Moved, Trouble};
+
+const FUNCTIONS: &str = "SELECT id, scope, name, description, parameters, retry, limits, target, forgotten FROM functions";
+const WORKERS: &str = "SELECT worker_id, kind, registered_ms, last_heartbeat_ms FROM workers";
+const OFFERS: &str = "SELECT worker_id, function_id, concurrency FROM offers ORDER BY worker_id, position";
+const COUNT_WAITING: &str =
+    "SELECT function_id, state, count(*) FROM calls WHERE ended_ms IS NULL AND state IN ('queued', 'delayed') GROUP BY function_id, state";
+const COUNT_DEAD: &str = "SELECT function_id, count(*) FROM calls WHERE state = 'dead' GROUP BY function_id";
+const RUNNING: &str = "SELECT seq, function_id, holder, parked FROM calls WHERE ended_ms IS NULL AND state = 'running'";
+const NEXT_SEQ: &str =
+    "SELECT max(coalesce((SELECT max(seq) + 1 FROM calls), 1), coalesce((SELECT value FROM meta WHERE key = 'next_seq'), 1))";
+
+/// A function and its place in the file.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) id: i64,
+    pub(crate) definition: FunctionDefinition,
+    /// Not known any more, but ended calls still name it.
+    pub(crate) forgotten: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) kind: String,
+    pub(crate) registered_at: Timestamp,
+    pub(crate) last_heartbeat: Timestamp,
+    /// Function id, and how many of its calls the worker may hold at once.
+    pub(crate) offers: Vec<(i64, Option<u32>)>,
+}
+
+impl Worker {
+    pub(crate) fn is_healthy(&self, now: Timestamp) -> bool {
+        now.since(self.last_heartbeat) < HEALTHY_FOR
+    }
+
+    pub(crate) fn is_removed_at(&self) -> Timestamp {
+        self.last_heartbeat + REMEMBERED_FOR
+    }
+
+    fn offers(&self, function_id: i64) -> bool {
+        self.offers.iter().any(|(id, _)| *id == function_id)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct HeldCall {
+    function_id: i64,
+    parked: bool,
+}
+
+/// The part of a call that is counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    state: CallState,
+    parked: bool,
+    holder: Option<WorkerId>,
+}
+
+impl Seat {
+    pub(crate) fn of(call: &Call) -> Self {
+        Self { state: call.state, parked: call.parked, holder: call.holder.clone() }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    functions: BTreeMap<FunctionKey, Arc<Function>>,
+    functions_by_id: HashMap<i64, Arc<Function>>,
+    counts: HashMap<i64, FunctionCounts>,
+    pub(crate) workers: BTreeMap<WorkerId, Worker>,
+    held: HashMap<WorkerId, BTreeMap<i64, HeldCall>>,
+    next_seq: i64,
+}
+
+impl Memory {
+    pub(crate) fn load(conn: &Connection) -> Moved<Self> {
+        let mut memory = Self { next_seq: conn.query_row(NEXT_SEQ, [], |row| row.get(0))?, ..Self::default() };
+        each(conn, FUNCTIONS, |row| {
+            memory.put_function(rows::read_definition(row)?);
+            Ok(())
+        })?;
+        each(conn, WORKERS, |row| memory.load_worker(row))?;
+        each(conn, OFFERS, |row| memory.load_offer(row))?;
+        each(conn, COUNT_WAITING, |row| memory.load_waiting(row))?;
+        each(conn, COUNT_DEAD, |row| {
+            memory.counts.entry(row.get(0)?).or_default().dead = row.get(1)?;
+            Ok(())
+        })?;
+        each(conn, RUNNING, |row| memory.load_running(row))?;
+        Ok(memory)
+    }
+
+    fn load_worker(&mut self, row: &Row<'_>) -> Moved<()> {
+        let worker = Worker {
+            kind: row.get(1)?,
+            registered_at: Timestamp::from_millis(row.get(2)?),
+            last_heartbeat: Timestamp::from_millis(row.get(3)?),
+            offers: Vec::new(),
+        };
+        self.workers.insert(rows::name(row, 0, WorkerId::new)?, worker);
+        Ok(())
+    }
+
+    fn load_offer(&mut self, row: &Row<'_>) -> Moved<()> {
+        if let Some(worker) = self.workers.get_mut(&rows::name(row, 0, WorkerId::new)?) {
+            worker.offers.push((row.get(1)?, row.get(2)?));
+        }
+        Ok(())
+    }
+
+    fn load_waiting(&mut self, row: &Row<'_>) -> Moved<()> {
+        let counts = self.counts.entry(row.get(0)?).or_default();
+        let state: String = row.get(1)?;
+        if state == CallState::Queued.as_str() {
+            counts.queued = row.get(2)?;
+        } else {
+            counts.delayed = row.get(2)?;
+        }
+        Ok(())
+    }
+
+    fn load_running(&mut self, row: &Row<'_>) -> Moved<()> {
+        let (seq, function_id, parked): (i64, i64, bool) = (row.get(0)?, row.get(1)?, row.get(3)?);
+        let seat = Seat { state: CallState::Running, parked, holder: Some(rows::name(row, 2, WorkerId::new)?) };
+        self.enter(seq, function_id, &seat);
+        Ok(())
+    }
+
+    pub(crate) fn take_seq(&mut self) -> i64 {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        seq
+    }
+
+    pub(crate) fn next_seq(&self) -> i64 {
+        self.next_seq
+    }
+
+    pub(crate) fn function(&self, key: &FunctionKey) -> Option<Arc<Function>> {
+        self.function_even_forgotten(key).filter(|function| !function.forgotten)
+    }
+
+    pub(crate) fn function_even_forgotten(&self, key: &FunctionKey) -> Option<Arc<Function>> {
+        self.functions.get(key).cloned()
+    }
+
+    /// The function of a stored call. A call without one cannot be: a function is forgotten only after its calls.
+    pub(crate) fn function_of(&self, stored: &Stored) -> Moved<Arc<Function>> {
+        let unknown =
+            || Trouble::Corrupt(format!("call {} belongs to function {}, which is not there", stored.call.call_id, stored.function_id));
+        self.functions_by_id.get(&stored.function_id).cloned().ok_or_else(unknown)
+    }
+
+    pub(crate) fn function_by_id(&self, id: i64) -> Option<Arc<Function>> {
+        self.functions_by_id.get(&id).cloned()
+    }
+
+    pub(crate) fn functions(&self) -> impl Iterator<Item = &Arc<Function>> {
+        self.functions.values().filter(|function| !function.forgotten)
+    }
+
+    pub(crate) fn put_function(&mut self, function: Function) {
+        let function = Arc::new(function);
+        self.functions_by_id.insert(function.id, Arc::clone(&function));
+        self.functions.insert(function.definition.key.clone(), function);
+    }
+
+    pub(crate) fn counts(&self, function_id: i64) -> FunctionCounts {
+        self.counts.get(&function_id).copied().unwrap_or_default()
+    }
+
+    /// All workers of a function, and the healthy ones.
+    pub(crate) fn workers_of(&self, function_id: i64, now: Timestamp) -> (u64, u64) {
+        let offering = self.workers.values().filter(|worker| worker.offers(function_id));
+        offering.fold((0, 0), |(all, healthy), worker| (all + 1, healthy + u64::from(worker.is_healthy(now))))
+    }
+
+    /// What a worker holds, oldest submit first.
+    pub(crate) fn held_by(&self, worker: &WorkerId) -> Vec<i64> {
+        self.held.get(worker).map(|held| held.keys().copied().collect()).unwrap_or_default()
+    }
+
+    /// How many more calls of a function this worker may be given.
+    pub(crate) fn room(&self, function: &Function, worker: &WorkerId) -> u32 {
+        let counts = self.counts(function.id);
+        let running = counts.running - counts.parked;
+        let by_function = function.definition.limits.max_concurrent.map_or(u32::MAX, |max| left(max, running));
+        let offer = self.workers.get(worker).and_then(|known| known.offers.iter().find(|(id, _)| *id == function.id));
+        let by_worker = offer.and_then(|(_, max)| *max).map_or(u32::MAX, |max| left(max, self.active(worker, function.id)));
+        by_function.min(by_worker)
+    }
+
+    fn active(&self, worker: &WorkerId, function_id: i64) -> u64 {
+        let held = self.held.get(worker).into_iter().flat_map(BTreeMap::values);
+        held.filter(|call| call.function_id == function_id && !call.parked).count() as u64
+    }
+
+    /// Moves a call from one seat to another in all counts. `None` is outside: not yet submitted, or forgotten.
+    pub(crate) fn recount(&mut self, seq: i64, function_id: i64, before: Option<&Seat>, after: Option<&Seat>) {
+        if let Some(seat) = before {
+            self.leave(seq, function_id, seat);
+        }
+        if let Some(seat) = after {
+            self.enter(seq, function_id, seat);
+        }
+    }
+
+    fn enter(&mut self, seq: i64, function_id: i64, seat: &Seat) {
+        let counts = self.counts.entry(function_id).or_default();
+        if let Some(count) = counted(counts, seat.state) {
+            *count += 1;
+        }
+        if seat.state == CallState::Running {
+            counts.parked += u64::from(seat.parked);
+            if let Some(holder) = &seat.holder {
+                self.held.entry(holder.clone()).or_default().insert(seq, HeldCall { function_id, parked: seat.parked });
+            }
+        }
+    }
+
+    fn leave(&mut self, seq: i64, function_id: i64, seat: &Seat) {
+        let counts = self.counts.entry(function_id).or_default();
+        if let Some(count) = counted(counts, seat.state) {
+            *count -= 1;
+        }
+        if seat.state == CallState::Running {
+            counts.parked -= u64::from(seat.parked);
+            if let Some(held) = seat.holder.as_ref().and_then(|holder| self.held.get_mut(holder)) {
+                held.remove(&seq);
+            }
+        }
+    }
+
+    /// Drops the empty shelf of a worker that is gone.
+    pub(crate) fn forget_worker(&mut self, worker: &WorkerId) {
+        self.workers.remove(worker);
+        if self.held.get(worker).is_some_and(BTreeMap::is_empty) {
+            self.held.remove(worker);
+        }
+    }
+}
+
+fn counted(counts: &mut FunctionCounts, state: CallState) -> Option<&mut u64> {
+    match state {
+        CallState::Queued => Some(&mut counts.queued),
+        CallState::Delayed => Some(&mut counts.delayed),
+        CallState::Running => Some(&mut counts.running),
+        CallState::Dead => Some(&mut counts.dead),
+        _over => None,
+    }
+}
+
+fn left(max: u32, used: u64) -> u32 {
+    u32::try_from(u64::from(max).saturating_sub(used)).unwrap_or(0)
+}
+
+fn each(conn: &Connection, sql: &str, mut take: impl FnMut(&Row<'_>) -> Moved<()>) -> Moved<()> {
+    let mut statement = conn.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        take(row)?;
+    }
+    Ok(())
+}
+
+/// A function's full name out of two columns.
+pub(crate) fn read_key(row: &Row<'_>, scope: usize, name: usize) -> Moved<FunctionKey> {
+    Ok(FunctionKey { scope: rows::name(row, scope, Scope::new)?, name: rows::name(row, name, FunctionName::new)? })
+}

@@ -1,0 +1,39 @@
+//! Hot statements use an index: a plan that scans a table would be slow only on the day it matters.
+
+use crate::open::{self, Location, OpenOptions};
+use crate::{calls, claims, timers};
+
+fn plan(sql: &str) -> String {
+    let opened = open::open(&OpenOptions { location: Location::Memory, owner: String::new() }).unwrap();
+    let mut statement = opened.writer.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let count = statement.parameter_count();
+    let details = statement.query_map(rusqlite::params_from_iter((0..count).map(|_| 1_i64)), |row| row.get::<_, String>(3)).unwrap();
+    details.map(Result::unwrap).collect::<Vec<_>>().join("; ")
+}
+
+fn check(sql: &str, index: &str) {
+    let plan = plan(sql);
+    assert!(plan.contains(index), "{sql}\nhas the plan: {plan}");
+    assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{sql}\nhas the plan: {plan}");
+}
+
+#[test]
+fn claiming_reads_the_queue_of_one_function_in_order() {
+    check(claims::QUEUED, "USING INDEX calls_live (function_id=? AND state=?)");
+}
+
+#[test]
+fn a_call_is_found_by_its_id() {
+    check(calls::BY_ID, "(call_id=?)");
+}
+
+#[test]
+fn due_calls_come_from_the_one_timer_index() {
+    check(timers::DUE, "USING COVERING INDEX calls_due (due_ms<?)");
+}
+
+#[test]
+fn the_next_due_instant_is_the_first_of_its_index() {
+    // A partial index is read from its beginning: that is a scan of one row.
+    assert!(plan(timers::NEXT_DUE).contains("SCAN calls USING COVERING INDEX calls_due"), "{}", plan(timers::NEXT_DUE));
+}

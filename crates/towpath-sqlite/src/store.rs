@@ -1,0 +1,322 @@
+//! The store as the engine sees it: the traits, handed to the writer or the reader.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use async_trait::async_trait;
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot, watch};
+use towpath_core::clock::Clock;
+use towpath_core::ids::DeliveryId;
+use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
+use towpath_core::names::{CallId, FunctionKey, WorkerId};
+use towpath_core::payload::Payload;
+use towpath_core::store::{
+    CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Durability, Fired, Heartbeat,
+    InspectStore, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, StoreError, StoreTrouble, SubmitCall, Submitted, TimerStore,
+};
+use towpath_core::time::Timestamp;
+use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
+
+use crate::claims::ParkedClaim;
+use crate::ears::Ears;
+use crate::memory::Memory;
+use crate::open::{self, OpenError, OpenOptions};
+use crate::trouble::Moved;
+use crate::writer::{Order, Signals, Stats, Tx, Writer, job};
+use crate::{calls, inspect, registry, timers};
+
+/// Orders that may wait for the writer; whoever comes later waits for room, so a slow disk is felt and not buffered.
+const ORDERS: usize = 4_096;
+
+type Read = Box<dyn FnOnce(&Connection) + Send>;
+
+/// The embedded store.
+pub struct SqliteStore {
+    orders: mpsc::Sender<Order>,
+    /// None in memory, where only the writer's connection sees the data.
+    reads: Option<mpsc::Sender<Read>>,
+    ears: Arc<Ears>,
+    due: watch::Receiver<Option<Timestamp>>,
+    functions: watch::Receiver<u64>,
+    config: watch::Receiver<u64>,
+    clock: Arc<dyn Clock>,
+    stats: Arc<Stats>,
+    name: String,
+    durability: Durability,
+}
+
+/// How much has been committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitStats {
+    /// Transactions that wrote something.
+    pub commits: u64,
+    /// Moves of calls in them: submits, deliveries, answers. Moves per commit is how well group commit works.
+    pub moves: u64,
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SqliteStore({})", self.name)
+    }
+}
+
+impl SqliteStore {
+    /// Opens the store and starts its threads. Blocks for as long as the disk takes.
+    pub fn open(options: &OpenOptions, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
+        let opened = open::open(options)?;
+        let unreadable = |cause| OpenError::Sqlite { path: opened.name.clone().into(), cause };
+        let memory = Memory::load(&opened.writer).map_err(|trouble| unreadable(format!("{trouble:?}")))?;
+        let durability = if opened.reader.is_some() { Durability::Fsync } else { Durability::Memory };
+        let (ears, stats) = (Arc::new(Ears::default()), Arc::new(Stats::default()));
+        // Whatever is due, the timers shall look once, and everyone who starts at 0 shall see what is already there.
+        let (due, due_seen) = watch::channel(Some(clock.now()));
+        let (functions, functions_seen) = watch::channel(u64::from(memory.functions().next().is_some()));
+        let (config, config_seen) = watch::channel(0);
+        let signals = Signals { ears: Arc::clone(&ears), due, functions, config, stats: Arc::clone(&stats) };
+        let (orders, inbox) = mpsc::channel(ORDERS);
+        let name = opened.name.clone();
+        let writer =
+            Writer { conn: opened.writer, lock: opened.lock, clock: Arc::clone(&clock), memory, signals, parked: Vec::new(), broken: None };
+        spawn("towpath-writer", move || writer.run(inbox)).map_err(|cause| OpenError::Sqlite { path: name.into(), cause })?;
+        let reads = opened.reader.map(start_reader);
+        let (due, functions, config) = (due_seen, functions_seen, config_seen);
+        Ok(Self { orders, reads, ears, due, functions, config, clock, stats, name: opened.name, durability })
+    }
+
+    /// Finishes what was asked before, folds the log into the file and lets the next process in.
+    pub async fn close(&self) {
+        let (done, closed) = oneshot::channel();
+        if self.orders.send(Order::Close(done)).await.is_ok() {
+            let _closed_either_way = closed.await;
+        }
+    }
+
+    /// How much has been committed since the store was opened.
+    pub fn commit_stats(&self) -> CommitStats {
+        let (commits, moves) = (self.stats.commits.load(Ordering::Relaxed), self.stats.moves.load(Ordering::Relaxed));
+        CommitStats { commits, moves }
+    }
+
+    /// Runs a move on the writer and waits until it is kept.
+    async fn make<R: Send + 'static>(&self, run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {
+        let (order, reply) = job(run);
+        self.orders.send(order).await.map_err(|_| closed())?;
+        reply.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// Runs a read beside the writer, or on it where there is only its connection.
+    async fn read<R: Send + 'static>(&self, mut run: impl FnMut(&Connection) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {
+        let Some(reads) = &self.reads else { return self.make(move |tx| run(tx.conn)).await };
+        let (to, reply) = oneshot::channel();
+        let read: Read = Box::new(move |conn| {
+            let _nobody_waits_any_more = to.send(run(conn).map_err(|trouble| trouble.nothing_written()));
+        });
+        reads.send(read).await.map_err(|_| closed())?;
+        reply.await.unwrap_or_else(|_| Err(closed()))
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable(StoreTrouble::Closed)
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), String> {
+    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop).map_err(|cause| cause.to_string())
+}
+
+fn start_reader(conn: Connection) -> mpsc::Sender<Read> {
+    let (reads, mut inbox) = mpsc::channel::<Read>(64);
+    let run = move || {
+        while let Some(read) = inbox.blocking_recv() {
+            read(&conn);
+        }
+    };
+    if let Err(cause) = spawn("towpath-reader", run) {
+        tracing::error!(cause, "no thread for reads: lists will not be available");
+    }
+    reads
+}
+
+#[async_trait]
+impl CallStore for SqliteStore {
+    async fn submit(&self, call: SubmitCall) -> Result<Submitted, StoreError> {
+        let durability = self.durability;
+        self.make(move |tx| calls::submit(tx, &call, durability)).await
+    }
+
+    async fn claim(&self, want: ClaimCalls) -> Result<Vec<Delivery>, StoreError> {
+        let until = self.clock.now() + want.wait;
+        let (claim, mut reply) = ParkedClaim::new(want, until);
+        self.orders.send(Order::Claim(claim)).await.map_err(|_| closed())?;
+        tokio::select! {
+            biased;
+            found = &mut reply => return found.unwrap_or_else(|_| Err(closed())),
+            () = self.clock.sleep_until(until) => {}
+        }
+        // The time is over, but only the writer knows whether it has just found something: have it look, and answer either way.
+        let (look, _no_reply_needed) = job(|_| Ok(()));
+        self.orders.send(look).await.map_err(|_| closed())?;
+        reply.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    async fn renew(&self, leases: RenewCalls) -> Result<Vec<Renewal>, StoreError> {
+        self.make(move |tx| calls::renew(tx, &leases)).await
+    }
+
+    async fn complete(&self, answers: CompleteCalls) -> Result<Vec<Completed>, StoreError> {
+        self.make(move |tx| calls::complete(tx, &answers)).await
+    }
+
+    async fn release(&self, worker: &WorkerId, deliveries: Vec<DeliveryId>) -> Result<u64, StoreError> {
+        let worker = worker.clone();
+        self.make(move |tx| calls::release(tx, &worker, &deliveries)).await
+    }
+
+    async fn park(&self, worker: &WorkerId, delivery: &DeliveryId, parked: bool) -> Result<Renewal, StoreError> {
+        let (worker, delivery) = (worker.clone(), delivery.clone());
+        self.make(move |tx| calls::park(tx, &worker, &delivery, parked)).await
+    }
+
+    async fn report_progress(&self, worker: &WorkerId, delivery: &DeliveryId, progress: Payload) -> Result<Renewal, StoreError> {
+        let (worker, delivery) = (worker.clone(), delivery.clone());
+        self.make(move |tx| calls::report_progress(tx, &worker, &delivery, &progress)).await
+    }
+
+    async fn cancel(&self, call_id: &CallId) -> Result<Cancelled, StoreError> {
+        let call_id = call_id.clone();
+        self.make(move |tx| calls::cancel(tx, &call_id)).await
+    }
+
+    async fn replay_dead(&self, call_id: &CallId, replay_id: CallId) -> Result<Replayed, StoreError> {
+        let call_id = call_id.clone();
+        self.make(move |tx| calls::replay_dead(tx, &call_id, &replay_id)).await
+    }
+
+    async fn drop_dead(&self, call_id: &CallId) -> Result<bool, StoreError> {
+        let call_id = call_id.clone();
+        self.make(move |tx| calls::drop_dead(tx, &call_id)).await
+    }
+
+    fn watch(&self, call_id: &CallId) -> Box<dyn CallWatch> {
+        self.ears.watch(call_id)
+    }
+
+    async fn attention(&self, worker: &WorkerId) {
+        self.ears.attention(worker).notified().await;
+    }
+}
+
+#[async_trait]
+impl RegistryStore for SqliteStore {
+    async fn register(&self, worker: RegisterWorker) -> Result<(), StoreError> {
+        self.make(move |tx| registry::register(tx, &worker)).await
+    }
+
+    async fn heartbeat(&self, worker: &WorkerId) -> Result<Heartbeat, StoreError> {
+        let worker = worker.clone();
+        self.make(move |tx| registry::heartbeat(tx, &worker)).await
+    }
+
+    async fn unregister(&self, worker: &WorkerId) -> Result<u64, StoreError> {
+        let worker = worker.clone();
+        self.make(move |tx| registry::unregister(tx, &worker)).await
+    }
+
+    async fn define(&self, function: FunctionDefinition) -> Result<(), StoreError> {
+        self.make(move |tx| registry::define(tx, &function).map(drop)).await
+    }
+
+    async fn forget(&self, function: &FunctionKey) -> Result<bool, StoreError> {
+        let function = function.clone();
+        self.make(move |tx| registry::forget(tx, &function)).await
+    }
+
+    async fn find(&self, function: &FunctionKey, until: Timestamp) -> Result<Option<FunctionView>, StoreError> {
+        let mut changes = self.functions.clone();
+        loop {
+            changes.mark_unchanged();
+            let key = function.clone();
+            let found = self.make(move |tx| tx.memory.function(&key).map(|known| registry::view(tx, &known)).transpose()).await?;
+            if found.is_some() || self.clock.now() >= until {
+                return Ok(found);
+            }
+            tokio::select! {
+                changed = changes.changed() => changed.map_err(|_| closed())?,
+                () = self.clock.sleep_until(until) => {}
+            }
+        }
+    }
+
+    async fn functions_changed(&self, seen: u64) -> Result<u64, StoreError> {
+        let mut changes = self.functions.clone();
+        changes.wait_for(|count| *count != seen).await.map(|count| *count).map_err(|_| closed())
+    }
+
+    async fn config(&self) -> Result<ConfigView, StoreError> {
+        self.make(|tx| registry::config(tx)).await
+    }
+
+    async fn set_config(&self, change: SetConfig) -> Result<Option<ConfigView>, StoreError> {
+        self.make(move |tx| registry::set_config(tx, &change)).await
+    }
+
+    async fn config_changed(&self, seen: u64, until: Timestamp) -> Result<ConfigView, StoreError> {
+        let mut changes = self.config.clone();
+        loop {
+            changes.mark_unchanged();
+            let view = self.config().await?;
+            if view.version != seen || self.clock.now() >= until {
+                return Ok(view);
+            }
+            tokio::select! {
+                changed = changes.changed() => changed.map_err(|_| closed())?,
+                () = self.clock.sleep_until(until) => {}
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl TimerStore for SqliteStore {
+    async fn fire_due(&self, limit: u32) -> Result<Fired, StoreError> {
+        self.make(move |tx| timers::fire_due(tx, limit)).await
+    }
+
+    async fn due_before(&self, known: Option<Timestamp>) -> Timestamp {
+        let mut due = self.due.clone();
+        let earlier = due.wait_for(|due| due.is_some_and(|due| known.is_none_or(|known| due < known))).await;
+        match earlier.ok().and_then(|due| *due) {
+            Some(at) => at,
+            None => std::future::pending().await, // the store is closed: nothing will ever be due
+        }
+    }
+}
+
+#[async_trait]
+impl InspectStore for SqliteStore {
+    async fn call(&self, call_id: &CallId) -> Result<Option<CallView>, StoreError> {
+        let call_id = call_id.clone();
+        self.read(move |conn| inspect::call(conn, &call_id)).await
+    }
+
+    async fn calls(&self, filter: &CallFilter, page: PageRequest) -> Result<Page<CallView>, StoreError> {
+        let filter = filter.clone();
+        self.read(move |conn| inspect::calls(conn, &filter, &page)).await
+    }
+
+    async fn functions(&self) -> Result<Vec<FunctionView>, StoreError> {
+        self.make(|tx| inspect::functions(tx)).await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
+        self.make(|tx| Ok(inspect::workers(tx))).await
+    }
+
+    async fn probe(&self) -> Result<StoreStatus, StoreError> {
+        self.make(|tx| inspect::probe(tx)).await?;
+        Ok(StoreStatus { location: self.name.clone(), durability: self.durability, now: self.clock.now() })
+    }
+}

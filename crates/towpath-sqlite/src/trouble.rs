@@ -1,0 +1,84 @@
+//! What SQLite says, in the store's words.
+
+use rusqlite::ffi;
+use towpath_core::store::{StoreError, StoreTrouble};
+
+/// Why a move did not go through.
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    /// SQLite refused.
+    Sqlite {
+        /// The extended result code.
+        code: i32,
+        /// SQLite's own words.
+        message: String,
+    },
+    /// A record makes no sense.
+    Corrupt(String),
+}
+
+pub(crate) type Moved<T> = Result<T, Trouble>;
+
+impl From<rusqlite::Error> for Trouble {
+    fn from(error: rusqlite::Error) -> Self {
+        match error {
+            rusqlite::Error::SqliteFailure(cause, ref message) => {
+                let message = message.clone().unwrap_or_else(|| cause.to_string());
+                Self::Sqlite { code: cause.extended_code, message }
+            }
+            other => Self::Corrupt(other.to_string()),
+        }
+    }
+}
+
+impl Trouble {
+    /// Whether the disk itself failed to keep a commit. Nothing that SQLite believes afterwards can be trusted.
+    pub(crate) fn is_failed_sync(&self) -> bool {
+        matches!(self, Self::Sqlite { code, .. } if [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC].contains(code))
+    }
+
+    /// What the caller hears when certainly nothing was written.
+    pub(crate) fn nothing_written(&self) -> StoreError {
+        match self {
+            Self::Corrupt(what) => StoreError::Corrupt(what.clone()),
+            Self::Sqlite { code, message } => StoreError::Unavailable(classify(*code, message)),
+        }
+    }
+}
+
+fn classify(code: i32, message: &str) -> StoreTrouble {
+    let cause = format!("{message}, SQLite code {code}");
+    match code & 0xff {
+        ffi::SQLITE_FULL => StoreTrouble::Full(cause),
+        ffi::SQLITE_READONLY => StoreTrouble::ReadOnly(cause),
+        // The shared index beside the log cannot grow: the same thing as a full disk, under another name.
+        _ if code == ffi::SQLITE_IOERR_SHMSIZE => StoreTrouble::Full(cause),
+        _ => StoreTrouble::Other(cause),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(code: i32) -> StoreError {
+        Trouble::Sqlite { code, message: "said".into() }.nothing_written()
+    }
+
+    #[test]
+    fn a_full_disk_and_a_read_only_one_are_told_apart() {
+        assert!(matches!(said(ffi::SQLITE_FULL), StoreError::Unavailable(StoreTrouble::Full(_))));
+        assert!(matches!(said(ffi::SQLITE_IOERR_SHMSIZE), StoreError::Unavailable(StoreTrouble::Full(_))));
+        assert!(matches!(said(ffi::SQLITE_READONLY), StoreError::Unavailable(StoreTrouble::ReadOnly(_))));
+        assert!(matches!(said(ffi::SQLITE_READONLY_DBMOVED), StoreError::Unavailable(StoreTrouble::ReadOnly(_))));
+        assert!(matches!(said(ffi::SQLITE_BUSY), StoreError::Unavailable(StoreTrouble::Other(_))));
+    }
+
+    #[test]
+    fn only_a_failed_sync_breaks_the_store() {
+        let sync = Trouble::Sqlite { code: ffi::SQLITE_IOERR_FSYNC, message: String::new() };
+        let write = Trouble::Sqlite { code: ffi::SQLITE_IOERR_WRITE, message: String::new() };
+        assert!(sync.is_failed_sync());
+        assert!(!write.is_failed_sync());
+    }
+}

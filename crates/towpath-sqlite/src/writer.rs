@@ -1,0 +1,338 @@
+//! The one thread that writes. It takes whatever has piled up, runs it in one transaction, commits once, and then answers all of it:
+//! group commit without a timer. Waiting claims are parked here and served in the very transaction that brings them work.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot, watch};
+use towpath_core::call::Call;
+use towpath_core::clock::Clock;
+use towpath_core::ids::DeliveryId;
+use towpath_core::names::{CallId, WorkerId};
+use towpath_core::store::{StoreError, StoreTrouble};
+use towpath_core::time::Timestamp;
+
+use crate::calls;
+use crate::claims::{self, ParkedClaim};
+use crate::ears::Ears;
+use crate::memory::Memory;
+use crate::trouble::{Moved, Trouble};
+
+/// Orders that one commit takes at most. More would make the first of them wait for the last.
+const BATCH: usize = 512;
+
+/// What the writer is asked to do.
+pub(crate) enum Order {
+    /// Make a move.
+    Job(Box<dyn Job>),
+    /// Find work for a worker, now or when some comes.
+    Claim(ParkedClaim),
+    /// Finish what came before, then close the file.
+    Close(oneshot::Sender<()>),
+}
+
+/// A move, run inside a transaction and answered after its commit. It may run more than once, when an earlier transaction was rolled back.
+pub(crate) trait Job: Send {
+    fn run(&mut self, tx: &mut Tx<'_>) -> Moved<()>;
+    fn answer(self: Box<Self>, error: Option<StoreError>);
+}
+
+struct Move<F, R> {
+    run: F,
+    reply: Option<R>,
+    to: oneshot::Sender<Result<R, StoreError>>,
+}
+
+impl<F, R> Job for Move<F, R>
+where
+    F: FnMut(&mut Tx<'_>) -> Moved<R> + Send,
+    R: Send,
+{
+    fn run(&mut self, tx: &mut Tx<'_>) -> Moved<()> {
+        self.reply = Some((self.run)(tx)?);
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, error: Option<StoreError>) {
+        let nothing = || StoreError::Unknown("the move was committed but left no reply".to_owned());
+        let Self { reply, to, .. } = *self;
+        let _nobody_waits_any_more = to.send(match error {
+            Some(error) => Err(error),
+            None => reply.ok_or_else(nothing),
+        });
+    }
+}
+
+/// Makes a job, and the place where its reply arrives.
+pub(crate) fn job<R: Send + 'static>(
+    run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static,
+) -> (Order, oneshot::Receiver<Result<R, StoreError>>) {
+    let (to, reply) = oneshot::channel();
+    (Order::Job(Box::new(Move { run, reply: None, to })), reply)
+}
+
+/// A transaction under way. The clock was read once for all of it.
+pub(crate) struct Tx<'a> {
+    pub(crate) conn: &'a Connection,
+    pub(crate) now: Timestamp,
+    pub(crate) memory: &'a mut Memory,
+    pub(crate) after: &'a mut AfterCommit,
+}
+
+/// What has to be said once the transaction is kept, and not before.
+#[derive(Default)]
+pub(crate) struct AfterCommit {
+    pub(crate) ended: Vec<Call>,
+    pub(crate) changed: Vec<CallId>,
+    pub(crate) attention: Vec<WorkerId>,
+    pub(crate) gone: Vec<WorkerId>,
+    /// Functions that may have work for a parked claim.
+    pub(crate) woken: HashSet<i64>,
+    /// Something is due then, perhaps earlier than anything before.
+    pub(crate) due: Option<Timestamp>,
+    /// The timers looked at everything: this is when something is due next.
+    pub(crate) next_due: Option<Option<Timestamp>>,
+    pub(crate) functions_changed: bool,
+    pub(crate) config_version: Option<u64>,
+    /// Records written or rewritten.
+    pub(crate) moves: u64,
+}
+
+impl AfterCommit {
+    pub(crate) fn note_due(&mut self, at: Option<Timestamp>) {
+        self.due = [self.due, at].into_iter().flatten().min();
+    }
+}
+
+/// Counted for `towpath bench`, which gives the bare loop the same batch sizes.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    pub(crate) commits: AtomicU64,
+    pub(crate) moves: AtomicU64,
+}
+
+/// The ends of the channels that tell the async side what changed.
+pub(crate) struct Signals {
+    pub(crate) ears: Arc<Ears>,
+    pub(crate) due: watch::Sender<Option<Timestamp>>,
+    pub(crate) functions: watch::Sender<u64>,
+    pub(crate) config: watch::Sender<u64>,
+    pub(crate) stats: Arc<Stats>,
+}
+
+pub(crate) struct Writer {
+    pub(crate) conn: Connection,
+    /// Held, never read: dropping it lets the next process in.
+    pub(crate) lock: Option<File>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) memory: Memory,
+    pub(crate) signals: Signals,
+    pub(crate) parked: Vec<ParkedClaim>,
+    pub(crate) broken: Option<String>,
+}
+
+/// Where a transaction failed. Before its commit, certainly nothing is kept; in it, nobody can tell.
+enum Failed {
+    BeforeCommit(Trouble),
+    InCommit(Trouble),
+}
+
+impl Writer {
+    pub(crate) fn run(mut self, mut orders: mpsc::Receiver<Order>) {
+        let mut batch = Vec::with_capacity(BATCH);
+        while orders.blocking_recv_many(&mut batch, BATCH) > 0 {
+            let (mut jobs, mut claims) = (Vec::new(), Vec::new());
+            for order in batch.drain(..) {
+                match order {
+                    Order::Job(job) => jobs.push(job),
+                    Order::Claim(claim) => claims.push(claim),
+                    Order::Close(done) => {
+                        self.serve(std::mem::take(&mut jobs), std::mem::take(&mut claims));
+                        self.close();
+                        let _nobody_waits_any_more = done.send(());
+                        return;
+                    }
+                }
+            }
+            self.serve(jobs, claims);
+        }
+        self.close();
+    }
+
+    fn close(self) {
+        // Folds the log into the file, so that a copy of the file alone is whole. If it fails the log stays, which is as good.
+        let _log_stays = self.conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+        drop(self.conn);
+        drop(self.lock);
+    }
+
+    fn serve(&mut self, mut jobs: Vec<Box<dyn Job>>, fresh: Vec<ParkedClaim>) {
+        if let Some(cause) = &self.broken {
+            let refusal = StoreError::Unavailable(StoreTrouble::Broken(cause.clone()));
+            return refuse(jobs, fresh, &refusal);
+        }
+        self.parked.retain(ParkedClaim::is_wanted);
+        let mut claims = std::mem::take(&mut self.parked);
+        claims.extend(fresh);
+        match self.attempt(&mut jobs, &mut claims) {
+            Ok(after) => {
+                jobs.into_iter().for_each(|job| job.answer(None));
+                self.announce(after);
+                self.hand_out(claims);
+            }
+            Err(failed) => self.serve_one_by_one(failed, jobs, claims),
+        }
+    }
+
+    /// One of many moves failed: run each alone, so that it spoils no other. A full disk may have room for a small move still.
+    fn serve_one_by_one(&mut self, failed: Failed, jobs: Vec<Box<dyn Job>>, mut claims: Vec<ParkedClaim>) {
+        let refusal = self.after_failure(&failed);
+        let only_one = jobs.len() + claims.iter().filter(|claim| claim.is_fresh()).count() <= 1;
+        if only_one || self.broken.is_some() || matches!(refusal, StoreError::Unknown(_)) {
+            jobs.into_iter().for_each(|job| job.answer(Some(refusal.clone())));
+            return self.refuse_fresh(claims, &refusal);
+        }
+        for job in jobs {
+            let mut alone = vec![job];
+            let outcome = self.attempt(&mut alone, &mut []);
+            let error = match outcome {
+                Ok(after) => {
+                    self.announce(after);
+                    None
+                }
+                Err(failed) => Some(self.after_failure(&failed)),
+            };
+            alone.into_iter().for_each(|job| job.answer(error.clone()));
+        }
+        claims.iter_mut().for_each(ParkedClaim::look_again);
+        match self.attempt(&mut [], &mut claims) {
+            Ok(after) => {
+                self.announce(after);
+                self.hand_out(claims);
+            }
+            Err(failed) => {
+                let refusal = self.after_failure(&failed);
+                self.refuse_fresh(claims, &refusal);
+            }
+        }
+    }
+
+    /// A parked claim has promised nothing and goes on waiting; a fresh one is told what is wrong.
+    fn refuse_fresh(&mut self, claims: Vec<ParkedClaim>, refusal: &StoreError) {
+        for claim in claims {
+            if claim.is_fresh() || self.broken.is_some() { claim.refuse(refusal.clone()) } else { self.parked.push(claim) }
+        }
+    }
+
+    fn attempt(&mut self, jobs: &mut [Box<dyn Job>], claims: &mut [ParkedClaim]) -> Result<AfterCommit, Failed> {
+        let mut after = AfterCommit::default();
+        self.run_all(jobs, claims, &mut after).map_err(Failed::BeforeCommit)?;
+        self.commit().map_err(Failed::InCommit)?;
+        self.signals.stats.commits.fetch_add(u64::from(after.moves > 0), Ordering::Relaxed);
+        self.signals.stats.moves.fetch_add(after.moves, Ordering::Relaxed);
+        Ok(after)
+    }
+
+    fn run_all(&mut self, jobs: &mut [Box<dyn Job>], claims: &mut [ParkedClaim], after: &mut AfterCommit) -> Moved<()> {
+        self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let mut tx = Tx { conn: &self.conn, now: self.clock.now(), memory: &mut self.memory, after };
+        for job in jobs {
+            job.run(&mut tx)?;
+        }
+        // Last, so that what the jobs brought is handed out in the same commit, to whoever has waited longest.
+        for claim in claims {
+            claims::serve(&mut tx, claim)?;
+        }
+        Ok(())
+    }
+
+    fn commit(&self) -> Moved<()> {
+        self.conn.prepare_cached("COMMIT")?.execute([])?;
+        Ok(())
+    }
+
+    /// Rolls back, reads everything known by heart again, and says what the callers hear.
+    fn after_failure(&mut self, failed: &Failed) -> StoreError {
+        let (Failed::BeforeCommit(trouble) | Failed::InCommit(trouble)) = failed;
+        tracing::warn!(?trouble, "a transaction failed");
+        if trouble.is_failed_sync() {
+            let cause = format!("{trouble:?}");
+            self.broken = Some(cause.clone());
+            return StoreError::Unknown(cause);
+        }
+        if !self.conn.is_autocommit() && self.conn.execute_batch("ROLLBACK").is_err() {
+            self.broken = Some(format!("a rollback failed after {trouble:?}"));
+        }
+        match Memory::load(&self.conn) {
+            Ok(memory) => self.memory = memory,
+            Err(unreadable) => self.broken = Some(format!("the file cannot be read: {unreadable:?}")),
+        }
+        trouble.nothing_written()
+    }
+
+    fn announce(&self, after: AfterCommit) {
+        let signals = &self.signals;
+        for call in after.ended {
+            signals.ears.tell_ended(call);
+        }
+        for call_id in &after.changed {
+            signals.ears.tell_changed(call_id);
+        }
+        for worker in &after.attention {
+            signals.ears.call_for_attention(worker);
+        }
+        for worker in &after.gone {
+            signals.ears.forget_worker(worker);
+        }
+        if let Some(next) = after.next_due {
+            signals.due.send_replace(next);
+        }
+        if let Some(at) = after.due {
+            signals.due.send_if_modified(|due| {
+                let earlier = due.is_none_or(|due| at < due);
+                if earlier {
+                    *due = Some(at);
+                }
+                earlier
+            });
+        }
+        if after.functions_changed {
+            signals.functions.send_modify(|count| *count += 1);
+        }
+        if let Some(version) = after.config_version {
+            signals.config.send_replace(version);
+        }
+    }
+
+    /// Gives every served claim its calls. Whoever is gone by now gets none, and the calls go back for the next.
+    fn hand_out(&mut self, claims: Vec<ParkedClaim>) {
+        let (now, mut undelivered) = (self.clock.now(), Vec::new());
+        for claim in claims {
+            match claim.deliver(now) {
+                claims::Handed::Over => {}
+                claims::Handed::Waits(claim) => self.parked.push(claim),
+                claims::Handed::Back { worker, deliveries } => undelivered.push((worker, deliveries)),
+            }
+        }
+        if !undelivered.is_empty() {
+            self.take_back(undelivered);
+        }
+    }
+
+    fn take_back(&mut self, undelivered: Vec<(WorkerId, Vec<DeliveryId>)>) {
+        let release = undelivered.into_iter().map(|(worker, deliveries)| {
+            let (order, _nobody_waits) = job(move |tx| calls::release(tx, &worker, &deliveries));
+            order
+        });
+        let jobs = release.filter_map(|order| if let Order::Job(job) = order { Some(job) } else { None }).collect();
+        self.serve(jobs, Vec::new());
+    }
+}
+
+fn refuse(jobs: Vec<Box<dyn Job>>, claims: Vec<ParkedClaim>, refusal: &StoreError) {
+    jobs.into_iter().for_each(|job| job.answer(Some(refusal.clone())));
+    claims.into_iter().for_each(|claim| claim.refuse(refusal.clone()));
+}
