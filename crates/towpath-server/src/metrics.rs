@@ -221,12 +221,8 @@ mod tests {
     fn what_happened_and_what_stands_are_both_shown() {
         let metrics = Metrics::new();
         metrics.submitted(&key());
-        let ended = Ended {
-            call_id: CallId::new("c").unwrap(),
-            function: key(),
-            state: CallState::Completed,
-            took: Duration::from_millis(20),
-        };
+        let ended =
+            Ended { call_id: CallId::new("c").unwrap(), function: key(), state: CallState::Completed, took: Duration::from_millis(20) };
         metrics.ended(&ended);
         metrics.lost_lease(LostLease::Replaced);
         metrics.reclaimed(3);

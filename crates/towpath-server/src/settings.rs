@@ -86,7 +86,8 @@ impl Settings {
         if !self.listen.ip().is_loopback() && self.api_keys.is_empty() && !self.insecure_no_auth {
             return Err(RefusedSettings::PublicWithoutKeys(self.listen));
         }
-        let is_name = |host: &&String| !host.is_empty() && !host.contains(['/', ' ', '@', '*']) && (!host.contains(':') || host.starts_with('['));
+        let is_name =
+            |host: &&String| !host.is_empty() && !host.contains(['/', ' ', '@', '*']) && (!host.contains(':') || host.starts_with('['));
         match self.allowed_hosts.iter().find(|host| !is_name(host)) {
             Some(host) => Err(RefusedSettings::InvalidHost(host.clone())),
             None => Ok(()),

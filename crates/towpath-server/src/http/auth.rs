@@ -84,7 +84,8 @@ pub(crate) async fn require(State(app): State<App>, request: Request, next: Next
     if app.permission_of(&request) == Permission::Public || app.keys().open_for(request.headers()) {
         return next.run(request).await;
     }
-    let message = if request.headers().contains_key(AUTHORIZATION) { "this key does not open the server" } else { "the server wants a key" };
+    let message =
+        if request.headers().contains_key(AUTHORIZATION) { "this key does not open the server" } else { "the server wants a key" };
     let refused = ApiError::new(Code::Unauthorized, message).field("authorization").hint("send 'Authorization: Bearer <key>'");
     let mut response = refused.into_response();
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -110,7 +111,9 @@ mod tests {
         for good in ["Bearer first-key", "bearer second-key", "BEARER  first-key "] {
             assert!(opens(&keys, Some(good)), "{good}");
         }
-        for bad in ["Bearer ", "Bearer", "first-key", "Basic first-key", "Bearer first-ke", "Bearer first-keyy", "Bearer first-key,second-key"] {
+        for bad in
+            ["Bearer ", "Bearer", "first-key", "Basic first-key", "Bearer first-ke", "Bearer first-keyy", "Bearer first-key,second-key"]
+        {
             assert!(!opens(&keys, Some(bad)), "{bad}");
         }
         assert!(!opens(&keys, None));

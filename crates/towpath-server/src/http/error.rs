@@ -210,9 +210,9 @@ impl From<CallError> for ApiError {
             CallError::TooDeep { depth, limit } => {
                 Self::new(Code::DepthExceeded, message).details(json!({ "depth": depth, "limit": limit }))
             }
-            CallError::Conflict { call_id } => Self::new(Code::IdempotencyConflict, message)
-                .field("idempotency_key")
-                .details(json!({ "call_id": call_id.as_str() })),
+            CallError::Conflict { call_id } => {
+                Self::new(Code::IdempotencyConflict, message).field("idempotency_key").details(json!({ "call_id": call_id.as_str() }))
+            }
             CallError::OutOfRange { field, message } => Self::new(Code::OutOfRange, message).field(field.to_string()),
             CallError::Failed { call_id, failure, dead } => call_failed(message, &call_id, &failure, dead),
             CallError::TimedOut { call_id, phase } => timed_out(message, &call_id, phase),
@@ -250,8 +250,7 @@ fn store_trouble(call_id: Option<&CallId>, error: StoreError) -> ApiError {
 }
 
 fn invalid_params(message: String, problems: &[towpath::ParamProblem]) -> ApiError {
-    let listed: Vec<Value> =
-        problems.iter().map(|p| json!({ "parameter": p.parameter, "expected": p.expected, "got": p.got })).collect();
+    let listed: Vec<Value> = problems.iter().map(|p| json!({ "parameter": p.parameter, "expected": p.expected, "got": p.got })).collect();
     let field = problems.first().map_or_else(|| "params".to_owned(), |problem| format!("params.{}", dotted(&problem.parameter)));
     ApiError::new(Code::InvalidParams, message).field(field).details(json!({ "problems": listed }))
 }

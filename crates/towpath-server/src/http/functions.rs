@@ -56,10 +56,8 @@ async fn find(app: &App, key: &FunctionKey) -> Result<Json<FunctionBody>, ApiErr
 async fn not_found(app: &App, key: &FunctionKey) -> ApiError {
     let known = app.store().functions().await.unwrap_or_default();
     let names = known.iter().filter(|view| view.definition.key.scope == key.scope).map(|view| view.definition.key.name.as_str());
-    let mut similar: Vec<(f64, &str)> = names
-        .map(|name| (strsim::jaro_winkler(name, key.name.as_str()), name))
-        .filter(|(similarity, _)| *similarity >= SIMILAR)
-        .collect();
+    let mut similar: Vec<(f64, &str)> =
+        names.map(|name| (strsim::jaro_winkler(name, key.name.as_str()), name)).filter(|(similarity, _)| *similarity >= SIMILAR).collect();
     similar.sort_by(|a, b| b.0.total_cmp(&a.0));
     let closest: Vec<String> = similar.into_iter().take(CLOSEST_MAX).map(|(_, name)| name.to_owned()).collect();
     function_not_found(key, &closest)
@@ -116,7 +114,8 @@ pub(crate) async fn forget(
     if app.store().forget(&key).await? {
         return Ok(was);
     }
-    let message = format!("function '{key}' has {} workers, {} calls that wait and {} that run", was.workers, was.queued + was.delayed, was.running);
+    let message =
+        format!("function '{key}' has {} workers, {} calls that wait and {} that run", was.workers, was.queued + was.delayed, was.running);
     let hint = "stop its workers and let its calls end, or cancel them";
     Err(ApiError::new(Code::FunctionInUse, message).field("name").hint(hint))
 }

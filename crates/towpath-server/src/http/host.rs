@@ -111,7 +111,8 @@ mod tests {
         for good in ["localhost", "LOCALHOST:8690", "127.0.0.1:1", "[::1]:8690", "192.0.2.7", "towpath.example.", "towpath.example:80"] {
             assert_eq!(refusal(&hosts, &[("host", good)]), None, "{good}");
         }
-        let bad = ["", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "192.0.2.8", "::1", "localhost:x", "a@localhost"];
+        let bad =
+            ["", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "192.0.2.8", "::1", "localhost:x", "a@localhost"];
         for bad in bad {
             assert_eq!(refusal(&hosts, &[("host", bad)]), Some(Code::MisdirectedHost), "{bad}");
         }

@@ -11,11 +11,11 @@ use towpath_core::time::Timestamp;
 use towpath_core::worker::{HEARTBEAT_EVERY, RegisterWorker};
 
 use super::app::App;
+use super::bounds;
 use super::codes::Code;
 use super::convert::{self, LEASE_DEFAULT};
 use super::error::{ApiError, invalid_name, lease_lost, payload_too_large, worker_not_found};
 use super::extract::{JsonBody, OptionalJsonBody, PathText};
-use super::bounds;
 use super::wire::workers::{
     ClaimBody, Claimed, CompleteAnswer, CompleteBody, HeartbeatAnswer, HeartbeatBody, ProgressBody, RegisterBody, Registered, ResultAnswer,
     Unregistered, WorkerList,
@@ -107,8 +107,7 @@ async fn claim_until(app: &App, want: &Want) -> Result<Vec<Delivery>, ApiError> 
         let functions = app.roster().functions_of(app, &want.worker).await?.ok_or_else(|| worker_not_found(&want.worker))?;
         let functions = functions.into_iter().map(|function| ClaimFunction { function, max: want.max }).collect();
         let left = want.until.since(app.clock().now());
-        let chunk =
-            ClaimCalls { worker: want.worker.clone(), functions, max: want.max, lease: want.lease, wait: left.min(ALIVE_EVERY) };
+        let chunk = ClaimCalls { worker: want.worker.clone(), functions, max: want.max, lease: want.lease, wait: left.min(ALIVE_EVERY) };
         let deliveries = app.store().claim(chunk).await?;
         if !deliveries.is_empty() || app.clock().now() >= want.until {
             return Ok(deliveries);

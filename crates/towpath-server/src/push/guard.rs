@@ -210,7 +210,7 @@ fn inside_v6(ip: Ipv6Addr) -> Option<&'static str> {
         [0xfc00..=0xfdff, ..] => Some("a private address"),
         [0xfe80..=0xfebf, ..] => Some("a link-local address"),
         [0xfec0..=0xfeff, ..] => Some("a site-local address"),
-        [0xff00.., ..] => Some("a multicast address"),
+        [0xff00..=0xffff, ..] => Some("a multicast address"),
         _ => None,
     }
 }
@@ -233,16 +233,50 @@ mod tests {
     #[test]
     fn every_way_to_name_an_inner_address_is_refused() {
         let refused = [
-            "https://127.0.0.1/", "https://127.1/", "https://2130706433/", "https://0x7f.0.0.1/", "https://0177.0.0.1/",
-            "https://localhost/", "https://LOCALHOST:8443/", "https://localhost./", "https://a.localhost/", "https://0.0.0.0/",
-            "https://0/", "https://10.1.2.3/", "https://172.16.0.1/", "https://172.31.255.255/", "https://192.168.1.1/",
-            "https://169.254.169.254/latest/meta-data", "https://100.64.0.1/", "https://192.0.0.1/", "https://198.18.0.1/",
-            "https://224.0.0.1/", "https://255.255.255.255/", "https://240.0.0.1/", "https://192.88.99.1/",
-            "https://[::]/", "https://[::1]/", "https://[::ffff:127.0.0.1]/", "https://[::ffff:169.254.169.254]/",
-            "https://[::ffff:8.8.8.8]/", "https://[::127.0.0.1]/", "https://[64:ff9b::7f00:1]/", "https://[64:ff9b:1::1]/",
-            "https://[2002:7f00:1::]/", "https://[2001::1]/", "https://[fc00::1]/", "https://[fd12:3456::1]/", "https://[fe80::1]/",
-            "https://[fec0::1]/", "https://[ff02::1]/", "https://[100::1]/", "https://[2001:db8::1]/",
-            "https://metadata.google.internal/", "https://printer.local/", "https://router.lan/", "https://intranet/",
+            "https://127.0.0.1/",
+            "https://127.1/",
+            "https://2130706433/",
+            "https://0x7f.0.0.1/",
+            "https://0177.0.0.1/",
+            "https://localhost/",
+            "https://LOCALHOST:8443/",
+            "https://localhost./",
+            "https://a.localhost/",
+            "https://0.0.0.0/",
+            "https://0/",
+            "https://10.1.2.3/",
+            "https://172.16.0.1/",
+            "https://172.31.255.255/",
+            "https://192.168.1.1/",
+            "https://169.254.169.254/latest/meta-data",
+            "https://100.64.0.1/",
+            "https://192.0.0.1/",
+            "https://198.18.0.1/",
+            "https://224.0.0.1/",
+            "https://255.255.255.255/",
+            "https://240.0.0.1/",
+            "https://192.88.99.1/",
+            "https://[::]/",
+            "https://[::1]/",
+            "https://[::ffff:127.0.0.1]/",
+            "https://[::ffff:169.254.169.254]/",
+            "https://[::ffff:8.8.8.8]/",
+            "https://[::127.0.0.1]/",
+            "https://[64:ff9b::7f00:1]/",
+            "https://[64:ff9b:1::1]/",
+            "https://[2002:7f00:1::]/",
+            "https://[2001::1]/",
+            "https://[fc00::1]/",
+            "https://[fd12:3456::1]/",
+            "https://[fe80::1]/",
+            "https://[fec0::1]/",
+            "https://[ff02::1]/",
+            "https://[100::1]/",
+            "https://[2001:db8::1]/",
+            "https://metadata.google.internal/",
+            "https://printer.local/",
+            "https://router.lan/",
+            "https://intranet/",
             "https://①②⑦.⓪.⓪.①/",
         ];
         for url in refused {
@@ -254,7 +288,9 @@ mod tests {
     fn what_is_no_plain_https_url_is_refused() {
         assert_eq!(policy(&[]).check("http://example.com/"), Err(TargetRefused::NotHttps("http://example.com/".to_owned())));
         assert_eq!(policy(&[]).check("https://me:secret@example.com/"), Err(TargetRefused::Userinfo));
-        for url in ["", "example.com", "/hook", "file:///etc/passwd", "gopher://example.com/", "ftp://example.com/", "https://", "https:///"] {
+        for url in
+            ["", "example.com", "/hook", "file:///etc/passwd", "gopher://example.com/", "ftp://example.com/", "https://", "https:///"]
+        {
             assert!(matches!(policy(&[]).check(url), Err(TargetRefused::NotHttp(_))), "{url}");
         }
     }
@@ -263,14 +299,23 @@ mod tests {
     fn allowed_hosts_ports_and_networks_are_taken_and_nothing_beside_them() {
         let policy = policy(&["localhost:3000", "printer.local", "10.1.0.0/16", "[fd00::1]:9000", "backend:80"]);
         for url in [
-            "http://localhost:3000/x", "https://printer.local/", "http://printer.local:631/", "http://10.1.2.3/", "http://[fd00::1]:9000/",
+            "http://localhost:3000/x",
+            "https://printer.local/",
+            "http://printer.local:631/",
+            "http://10.1.2.3/",
+            "http://[fd00::1]:9000/",
             "http://backend/",
         ] {
             assert!(policy.check(url).is_ok(), "{url}: {:?}", policy.check(url));
         }
         for url in [
-            "http://localhost:3001/", "http://localhost/", "http://10.2.0.1/", "http://127.0.0.1:3000/", "http://[fd00::2]:9000/",
-            "http://xprinter.local/", "http://backend:81/",
+            "http://localhost:3001/",
+            "http://localhost/",
+            "http://10.2.0.1/",
+            "http://127.0.0.1:3000/",
+            "http://[fd00::2]:9000/",
+            "http://xprinter.local/",
+            "http://backend:81/",
         ] {
             assert!(policy.check(url).is_err(), "{url}");
         }

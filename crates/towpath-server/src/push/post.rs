@@ -190,7 +190,8 @@ mod tests {
             (&[("content-type", "application/json")], b"", "null"),
         ];
         for (pairs, body, expected) in cases {
-            let pairs: Vec<(&'static str, &'static str)> = pairs.iter().map(|(n, v)| (n.to_string().leak() as &str, v.to_string().leak() as &str)).collect();
+            let pairs: Vec<(&'static str, &'static str)> =
+                pairs.iter().map(|(n, v)| (n.to_string().leak() as &str, v.to_string().leak() as &str)).collect();
             assert_eq!(result(&headers(&pairs), body).unwrap().as_str(), expected);
         }
     }

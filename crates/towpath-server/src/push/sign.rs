@@ -75,7 +75,8 @@ pub(crate) fn keep_secret(path: &Path) -> io::Result<WebhookSecret> {
         Ok(text) => {
             let mode = std::fs::metadata(path)?.permissions().mode();
             if mode & 0o077 != 0 {
-                let message = format!("{} can be read by others (mode {:o}): chmod 600 it, or better replace it", path.display(), mode & 0o777);
+                let message =
+                    format!("{} can be read by others (mode {:o}): chmod 600 it, or better replace it", path.display(), mode & 0o777);
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
             }
             let refused = |invalid| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {invalid}", path.display()));

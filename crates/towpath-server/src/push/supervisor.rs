@@ -38,7 +38,8 @@ impl Pushed {
     /// Ends when no worker pushes this function any more.
     pub(crate) async fn retired(&self, function: &FunctionKey) {
         // An error says that the supervisor has ended, and its workers with it.
-        let _ended = self.served.clone().wait_for(|served| !served.contains(function)).await;
+        let mut served = self.served.clone();
+        let _ended = served.wait_for(|served| !served.contains(function)).await;
     }
 }
 

@@ -49,7 +49,9 @@ pub(crate) fn filter(query: &CallQuery) -> Result<(CallFilter, PageRequest), Api
 }
 
 fn states(list: &str) -> Result<Vec<CallState>, ApiError> {
-    list.split(',').map(|word| CallState::parse(word.trim()).ok_or_else(|| unknown_word("state", word, &CallState::ALL.map(CallState::as_str)))).collect()
+    list.split(',')
+        .map(|word| CallState::parse(word.trim()).ok_or_else(|| unknown_word("state", word, &CallState::ALL.map(CallState::as_str))))
+        .collect()
 }
 
 /// Why dead letters were given up.
@@ -69,7 +71,8 @@ fn unknown_word(field: &'static str, word: &str, known: &[&str]) -> ApiError {
 
 /// A page of a list.
 pub(crate) fn page(after: Option<&str>, limit: Option<u32>) -> Result<PageRequest, ApiError> {
-    let unreadable = |_| ApiError::new(Code::InvalidField, "'after' is not a page's `next`: use the text that the page before gave").field("after");
+    let unreadable =
+        |_| ApiError::new(Code::InvalidField, "'after' is not a page's `next`: use the text that the page before gave").field("after");
     let limit = bounds::check("limit", limit)?.unwrap_or(LIMIT_DEFAULT);
     Ok(PageRequest { after: after.map(|text| text.parse::<u64>().map_err(unreadable)).transpose()?, limit })
 }

@@ -8,7 +8,7 @@ use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 
 use super::depth::{DEPTH_MAX, is_too_deep};
@@ -44,10 +44,10 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalJ
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
-        if request.headers().contains_key(CONTENT_TYPE) {
+        let typed = request.headers().contains_key(CONTENT_TYPE);
+        if typed {
             check_type(request.headers())?;
         }
-        let typed = request.headers().contains_key(CONTENT_TYPE);
         let text = read(request).await?;
         match (text.is_empty(), typed) {
             (true, _) => Ok(Self(T::default())),
@@ -84,29 +84,30 @@ async fn read(request: Request) -> Result<Bytes, ApiError> {
         }
         return Err(too_large(announced));
     }
-    let mut limited = Limited::new(request.into_body(), BODY_BYTES_MAX);
-    match tokio::time::timeout(BODY_TIME_MAX, collect(&mut limited)).await {
+    let mut body = request.into_body();
+    match tokio::time::timeout(BODY_TIME_MAX, collect(&mut body)).await {
         Err(_elapsed) => Err(ApiError::new(Code::BodyTimeout, "the body did not arrive within 30 seconds")),
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(refused)) if refused.is::<LengthLimitError>() => {
-            discard(limited.into_inner()).await;
+        Ok(Ok(Some(bytes))) => Ok(bytes),
+        Ok(Ok(None)) => {
+            discard(body).await;
             Err(too_large(None))
         }
         Ok(Err(broken)) => Err(ApiError::new(Code::InvalidBody, format!("the body could not be read to its end: {broken}"))),
     }
 }
 
-async fn collect(body: &mut Limited<Body>) -> Result<Bytes, axum::BoxError> {
-    let mut parts = Vec::new();
+/// The whole body; `None` as soon as it is too large.
+async fn collect(body: &mut Body) -> Result<Option<Bytes>, axum::Error> {
+    let (mut parts, mut bytes) = (Vec::new(), 0);
     while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame?.into_data() {
-            parts.push(data);
+        let Ok(part) = frame?.into_data() else { continue };
+        bytes += part.len();
+        if bytes > BODY_BYTES_MAX {
+            return Ok(None);
         }
+        parts.push(part);
     }
-    match parts.len() {
-        1 => Ok(parts.swap_remove(0)),
-        _ => Ok(parts.concat().into()),
-    }
+    Ok(Some(if parts.len() == 1 { parts.swap_remove(0) } else { parts.concat().into() }))
 }
 
 async fn discard(body: Body) {

@@ -31,9 +31,8 @@ fn read<T: DeserializeOwned>(query: &str) -> Result<T, ApiError> {
 fn pair(text: &str) -> Result<(String, Text), ApiError> {
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
     let decode = |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8().map(std::borrow::Cow::into_owned).ok();
-    let unreadable = |name: String| {
-        ApiError::new(Code::InvalidField, format!("query parameter '{name}' is not percent-encoded UTF-8")).field(name)
-    };
+    let unreadable =
+        |name: String| ApiError::new(Code::InvalidField, format!("query parameter '{name}' is not percent-encoded UTF-8")).field(name);
     let name = decode(name).ok_or_else(|| unreadable("query".to_owned()))?;
     let value = decode(value).ok_or_else(|| unreadable(name.clone()))?;
     Ok((name, Text(value)))
