@@ -10,7 +10,7 @@ use serde_json::Value;
 use towpath_core::call::RetryPolicy;
 use towpath_core::names::{FunctionKey, FunctionName, InvalidName, Scope};
 use towpath_core::payload::Payload;
-use towpath_core::worker::{FunctionDefinition, FunctionLimits};
+use towpath_core::worker::{FunctionDefinition, FunctionLimits, PushTarget};
 
 use crate::context::CallContext;
 use crate::error::HandlerError;
@@ -76,6 +76,8 @@ pub struct FunctionOptions {
     parameters: Option<Payload>,
     retry: RetryPolicy,
     limits: FunctionLimits,
+    /// Carried along only: a worker that serves a function on behalf of its target must not erase the target.
+    target: Option<PushTarget>,
     pub(crate) concurrency: Option<u32>,
 }
 
@@ -89,6 +91,7 @@ impl FunctionOptions {
             parameters: None,
             retry: RetryPolicy::default(),
             limits: FunctionLimits::default(),
+            target: None,
             concurrency: None,
         }
     }
@@ -103,6 +106,7 @@ impl FunctionOptions {
         let mut options = Self::for_key(&definition.key);
         options.description.clone_from(&definition.description);
         options.parameters.clone_from(&definition.parameters);
+        options.target.clone_from(&definition.target);
         options.retry(definition.retry.clone()).limits(definition.limits.clone())
     }
 
@@ -161,6 +165,7 @@ impl FunctionOptions {
         definition.parameters.clone_from(&self.parameters);
         definition.retry = self.retry.clone();
         definition.limits = self.limits.clone();
+        definition.target.clone_from(&self.target);
         Ok(definition)
     }
 }
