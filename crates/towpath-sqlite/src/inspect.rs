@@ -1,7 +1,5 @@
 //! Reads for people. Those of calls run on their own connection and never stand in the writer's way.
 
-use std::collections::BTreeSet;
-
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, named_params};
 use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest};
 use towpath_core::names::{CallId, FunctionName, Scope, WorkerId};
@@ -86,7 +84,7 @@ pub(crate) fn functions(tx: &Tx<'_>) -> Moved<Vec<FunctionView>> {
 pub(crate) fn workers(tx: &Tx<'_>) -> Vec<WorkerView> {
     let functions = |worker: &Worker| {
         let known = worker.offers.iter().filter_map(|(id, _)| tx.memory.function_by_id(*id));
-        known.map(|function| function.definition.key.clone()).collect::<BTreeSet<_>>().into_iter().collect()
+        known.map(|function| function.definition.key.clone()).collect()
     };
     let view = |(id, worker): (&WorkerId, &Worker)| WorkerView {
         worker_id: id.clone(),

@@ -115,7 +115,9 @@ fn check_states(states: Option<&str>) -> Result<(), Failure> {
         None => Ok(()),
         Some(word) => {
             let known = CallState::ALL.map(CallState::as_str).join(", ");
-            Err(Failure::usage("unknown_state", format!("'{word}' is no state of a call")).field("state").hint(format!("states are {known}")))
+            Err(Failure::usage("unknown_state", format!("'{word}' is no state of a call"))
+                .field("state")
+                .hint(format!("states are {known}")))
         }
     }
 }
@@ -158,7 +160,8 @@ pub(crate) fn show_list(out: Output, list: &CallList, nothing: &str) {
 
 fn row(call: &CallDetail) -> Vec<Cell> {
     let took = call.ended_at.map_or_else(String::new, |at| words::between(call.submitted_at, at));
-    let error = failure_of(call).map_or_else(String::new, |failure| json_text::brief(&format!("{}: {}", failure.code, failure.message), 60));
+    let error =
+        failure_of(call).map_or_else(String::new, |failure| json_text::brief(&format!("{}: {}", failure.code, failure.message), 60));
     vec![
         Cell::new(&call.call_id),
         Cell::new(&call.function_name),
@@ -196,14 +199,20 @@ fn facts(call: &CallDetail) -> Vec<(&'static str, String)> {
         ("call", call.call_id.clone()),
         ("function", call.function_name.clone()),
         ("scope", call.scope.clone()),
-        ("state", if call.cancel_requested && call.outcome.is_none() { format!("{}, asked to stop", call.state) } else { call.state.clone() }),
+        (
+            "state",
+            if call.cancel_requested && call.outcome.is_none() { format!("{}, asked to stop", call.state) } else { call.state.clone() },
+        ),
         ("attempt", format!("{} ({} failed, {} lost with their worker)", call.attempt, call.failures, call.crashes)),
         ("submitted", format!("{}, {}", words::instant(call.submitted_at), words::ago(call.submitted_at))),
         ("deadline", words::instant(call.deadline)),
     ];
     facts.extend(call.started_at.map(|at| ("started", words::instant(at))));
     facts.extend(call.next_attempt_at.map(|at| ("next attempt", words::instant(at))));
-    facts.extend(call.ended_at.map(|at| ("ended", format!("{}, {} after it was submitted", words::instant(at), words::between(call.submitted_at, at)))));
+    facts.extend(
+        call.ended_at
+            .map(|at| ("ended", format!("{}, {} after it was submitted", words::instant(at), words::between(call.submitted_at, at)))),
+    );
     facts.extend(call.worker_id.clone().map(|id| ("worker", id)));
     facts.extend((call.depth > 0).then(|| ("depth", call.depth.to_string())));
     facts.extend(call.parent_call_id.clone().map(|id| ("called by", id)));

@@ -74,7 +74,11 @@ fn show(out: Output, config: &ConfigBody) {
     if config.version == 0 {
         out.note("nobody has set it yet");
     } else {
-        out.note(&format!("version {}{}", config.version, config.updated_at.map_or_else(String::new, |at| format!(", set {}", words::ago(at)))));
+        out.note(&format!(
+            "version {}{}",
+            config.version,
+            config.updated_at.map_or_else(String::new, |at| format!(", set {}", words::ago(at)))
+        ));
     }
     let text = config.value.get();
     if out.stdout_is_terminal() { out.line(&json_text::pretty(text)) } else { out.line(&json_text::brief(text, usize::MAX)) }

@@ -137,10 +137,7 @@ mod tests {
     fn a_mistake_is_shown_with_its_place() {
         let failure = parse("params", r#"{"text": hi}"#).unwrap_err();
         assert_eq!(failure.detail.code, "invalid_json");
-        assert_eq!(
-            failure.detail.message,
-            "params is not JSON: expected value, line 1 column 10\n  {\"text\": hi}\n           ^"
-        );
+        assert_eq!(failure.detail.message, "params is not JSON: expected value, line 1 column 10\n  {\"text\": hi}\n           ^");
     }
 
     #[test]

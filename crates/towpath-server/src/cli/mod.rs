@@ -114,7 +114,8 @@ fn in_runtime(cli: Cli, out: Output) -> Result<Exit, Failure> {
         Command::Dev(_) | Command::Serve(_) | Command::Worker(_) => tokio::runtime::Builder::new_multi_thread().enable_all().build(),
         _short => tokio::runtime::Builder::new_current_thread().enable_all().build(),
     };
-    let runtime = runtime.map_err(|error| Failure::new(Exit::Failed, "no_runtime", format!("the process cannot start its threads: {error}")))?;
+    let runtime =
+        runtime.map_err(|error| Failure::new(Exit::Failed, "no_runtime", format!("the process cannot start its threads: {error}")))?;
     runtime.block_on(dispatch(cli.globals, cli.command, out))
 }
 

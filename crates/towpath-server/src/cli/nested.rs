@@ -34,8 +34,7 @@ pub(crate) async fn call_and_wait(client: &Client, name: &str, mut body: CallBod
     let mut pauses = Pauses::of(body.call_id.as_deref().unwrap_or_default());
     let mut may_have_happened = false;
     loop {
-        let asked: Result<Answer, RequestError> =
-            client.ask(Ask::post(&path, &body).waiting(patience).traceparent(traceparent())).await;
+        let asked: Result<Answer, RequestError> = client.ask(Ask::post(&path, &body).waiting(patience).traceparent(traceparent())).await;
         match asked {
             Ok(Answer::Ended(answer)) => return Ok(answer),
             Ok(Answer::GoesOn { .. }) => may_have_happened = true,

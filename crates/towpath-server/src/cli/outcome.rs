@@ -42,13 +42,20 @@ fn failure_of(detail: &CallDetail) -> Failure {
         "timed_out" => Failure::new(Exit::NotNow, "call_timed_out", format!("call {id} of '{name}' was still running at its deadline"))
             .hint("give it longer with --timeout")
             .details(&json!({ "call_id": id, "phase": "running" })),
-        "expired" => Failure::new(Exit::NotNow, "call_timed_out", format!("call {id} of '{name}' was still waiting for a worker at its deadline"))
-            .hint(format!("see who serves it with `towpath functions show {name}`, or give it longer with --timeout"))
-            .details(&json!({ "call_id": id, "phase": "queued" })),
-        "cancelled" => Failure::new(Exit::Failed, "call_cancelled", format!("call {id} of '{name}' was cancelled"))
-            .details(&json!({ "call_id": id })),
-        other => Failure::new(Exit::Failed, "unknown_outcome", format!("call {id} of '{name}' ended as '{other}', which this version does not know"))
-            .hint("use a towpath as new as the server"),
+        "expired" => {
+            Failure::new(Exit::NotNow, "call_timed_out", format!("call {id} of '{name}' was still waiting for a worker at its deadline"))
+                .hint(format!("see who serves it with `towpath functions show {name}`, or give it longer with --timeout"))
+                .details(&json!({ "call_id": id, "phase": "queued" }))
+        }
+        "cancelled" => {
+            Failure::new(Exit::Failed, "call_cancelled", format!("call {id} of '{name}' was cancelled")).details(&json!({ "call_id": id }))
+        }
+        other => Failure::new(
+            Exit::Failed,
+            "unknown_outcome",
+            format!("call {id} of '{name}' ended as '{other}', which this version does not know"),
+        )
+        .hint("use a towpath as new as the server"),
     }
 }
 

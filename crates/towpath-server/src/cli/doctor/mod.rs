@@ -85,9 +85,11 @@ fn open_door(globals: &Globals, args: &DoctorArgs) -> Result<Finding, Failure> {
     let public = !args.listen.ip().is_loopback();
     Ok(match settings.check() {
         Err(refused) => Finding::fail("listen", refused.to_string(), "set TOWPATH_API_KEYS, or listen on 127.0.0.1"),
-        Ok(()) if public && many == 0 => {
-            Finding::warn("listen", format!("{} is open to everyone who reaches it", args.listen), "set TOWPATH_API_KEYS and leave out --insecure-no-auth")
-        }
+        Ok(()) if public && many == 0 => Finding::warn(
+            "listen",
+            format!("{} is open to everyone who reaches it", args.listen),
+            "set TOWPATH_API_KEYS and leave out --insecure-no-auth",
+        ),
         Ok(()) if public => Finding::ok("listen", format!("{} with {many} key(s)", args.listen)),
         Ok(()) => Finding::ok("listen", format!("{} is this machine only", args.listen)),
     })
@@ -99,7 +101,10 @@ async fn store_opens(store: &str, server_answers: bool) -> Checked {
         Ok(client) if server_answers => {
             client.close().await;
             let advice = "compare it with the store that the server names, or name the right one with --data";
-            Checked { findings: vec![Finding::info("store", format!("{store} opens, so the server above uses another one"), advice)], health: None }
+            Checked {
+                findings: vec![Finding::info("store", format!("{store} opens, so the server above uses another one"), advice)],
+                health: None,
+            }
         }
         Ok(client) => {
             let mut checked = server::check(&client, true).await;

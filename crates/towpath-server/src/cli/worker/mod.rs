@@ -170,7 +170,11 @@ async fn say_farewell(session: &Session, until: Instant) {
         Ok(left) => Event::Left { finished, handed_back: left.handed_back }.tell(session.out),
         Err(error) if error.is_not_found() => Event::Left { finished, handed_back: 0 }.tell(session.out),
         Err(error) => {
-            session.out.note(&format!("the server could not be told: {}; it notices within {}", error.brief(), words::length(session.lease)));
+            session.out.note(&format!(
+                "the server could not be told: {}; it notices within {}",
+                error.brief(),
+                words::length(session.lease)
+            ));
             Event::Left { finished, handed_back: 0 }.tell(session.out);
         }
     }
