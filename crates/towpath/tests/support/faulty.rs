@@ -38,7 +38,7 @@ impl Which {
         match self {
             Self::None => false,
             Self::Only(only) => number == only,
-            Self::Every(every) => number % every == 0,
+            Self::Every(every) => number.is_multiple_of(every),
         }
     }
 }
