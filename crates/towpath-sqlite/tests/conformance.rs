@@ -44,3 +44,5 @@ impl UnderTest for OnDisk {
 }
 
 towpath_conformance::suite!(SqliteFile);
+
+towpath_conformance::differential!(SqliteFile, seeds = 200, operations = 300);
