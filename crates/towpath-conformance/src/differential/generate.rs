@@ -4,6 +4,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use towpath_core::call::CallState;
+use towpath_core::inspect::{CallFilter, PageRequest};
 use towpath_core::store::Store;
 use towpath_core::time::Timestamp;
 
@@ -32,6 +33,8 @@ struct Seen {
     dump: Dump,
     now: Timestamp,
     next_due: Option<Timestamp>,
+    /// Where a page ends that somebody may be looking at.
+    cursor: Option<u64>,
 }
 
 impl Generator {
@@ -44,8 +47,10 @@ impl Generator {
         if let Some(function) = FUNCTIONS.get(index) {
             return Op::Define { function, shape: self.shape() };
         }
+        let page = PageRequest::first(self.random.random_range(1..=5));
+        let cursor = sure(model.calls(&CallFilter::default(), page).await).next;
         // A limit of none is a look at what is due, and changes nothing.
-        let seen = Seen { dump: Dump::of(model).await, now, next_due: sure(model.fire_due(0).await).next_due };
+        let seen = Seen { dump: Dump::of(model).await, now, next_due: sure(model.fire_due(0).await).next_due, cursor };
         match self.random.random_range(0..100) {
             0..22 => self.submit(),
             22..40 => self.claim(),
@@ -185,7 +190,7 @@ impl Generator {
                 states: if self.one_in(2) { Vec::new() } else { vec![self.pick(&CallState::ALL), self.pick(&CallState::ALL)] },
                 of: self.one_in(3).then(|| self.function()),
                 worker: self.one_in(4).then(|| self.worker()),
-                after: self.one_in(2).then(|| self.random.random_range(0..100)),
+                after: if self.one_in(3) { None } else { seen.cursor },
                 limit: self.random.random_range(0..=4),
             },
             3 => Op::Functions,
