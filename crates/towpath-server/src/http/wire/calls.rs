@@ -8,235 +8,235 @@ use super::Json;
 /// A call to make. Everything but `params` has a default.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct CallBody {
+pub struct CallBody {
     /// The function's parameters, usually an object. Default `{}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    pub(crate) params: Option<Json>,
+    pub params: Option<Json>,
     /// The item the caller was working on, carried along for the handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    pub(crate) input_item: Option<Json>,
+    pub input_item: Option<Json>,
     /// Where the function is known. Default `__global__`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) scope: Option<String>,
+    pub scope: Option<String>,
     /// The call ends at the latest after this. Default 30,000 for a call that is waited for, 86,400,000 for a detached one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 2_592_000_000_u64)]
-    pub(crate) timeout_ms: Option<u64>,
+    pub timeout_ms: Option<u64>,
     /// An id made by the caller: sending it again is the same call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) call_id: Option<String>,
+    pub call_id: Option<String>,
     /// Makes calls of one function with the same key the same call, also across callers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) idempotency_key: Option<String>,
+    pub idempotency_key: Option<String>,
     /// How long to wait for a function that is not known yet. Default 5,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 600_000)]
-    pub(crate) wait_for_function_ms: Option<u64>,
+    pub wait_for_function_ms: Option<u64>,
     /// How long this request waits for the outcome; if it takes longer, the answer is 202 with the call's id. Default: as long as the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 2_592_000_000_u64)]
-    pub(crate) wait_ms: Option<u64>,
+    pub wait_ms: Option<u64>,
     /// Refuse at once with `no_workers` when no healthy worker serves the function.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) fail_without_workers: bool,
+    pub fail_without_workers: bool,
     /// The delivery whose handler makes this call: it gives its permit back while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) parent_delivery_id: Option<String>,
+    pub parent_delivery_id: Option<String>,
     /// How long the outcome is kept. Default 600,000; 86,400,000 for detached calls and those with an idempotency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 2_592_000_000_u64)]
-    pub(crate) retain_ms: Option<u64>,
+    pub retain_ms: Option<u64>,
 }
 
 /// A call that ended well.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct CallAnswer {
+pub struct CallAnswer {
     /// Which call.
-    pub(crate) call_id: String,
+    pub call_id: String,
     /// Always true here; a failure is an error with status 424.
-    pub(crate) success: bool,
+    pub success: bool,
     /// What the handler returned.
     #[schema(value_type = Object)]
-    pub(crate) data: Json,
+    pub data: Json,
     /// What the acknowledgement is worth: `fsync` or `memory`.
-    pub(crate) durability: String,
+    pub durability: String,
 }
 
 /// A call that was taken and goes on.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct CallAccepted {
+pub struct CallAccepted {
     /// Which call.
-    pub(crate) call_id: String,
+    pub call_id: String,
     /// Where it stands.
-    pub(crate) state: String,
+    pub state: String,
     /// It had been taken before, under the same id or idempotency key; nothing new was done.
-    pub(crate) existing: bool,
+    pub existing: bool,
     /// What the acknowledgement is worth: `fsync` or `memory`.
-    pub(crate) durability: String,
+    pub durability: String,
 }
 
 /// Everything that is known of a call.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct CallDetail {
+pub struct CallDetail {
     /// Which call.
-    pub(crate) call_id: String,
+    pub call_id: String,
     /// Of which function.
-    pub(crate) function_name: String,
+    pub function_name: String,
     /// In which scope.
-    pub(crate) scope: String,
+    pub scope: String,
     /// `queued`, `delayed`, `running`, `completed`, `failed`, `timed_out`, `expired`, `cancelled`, `dead` or `settled`.
-    pub(crate) state: String,
+    pub state: String,
     /// Which attempt runs or ran last.
-    pub(crate) attempt: u32,
+    pub attempt: u32,
     /// Attempts that ended with a handler's error.
-    pub(crate) failures: u32,
+    pub failures: u32,
     /// Deliveries that ended with the worker's silence.
-    pub(crate) crashes: u32,
+    pub crashes: u32,
     /// When it was submitted.
-    pub(crate) submitted_at: i64,
+    pub submitted_at: i64,
     /// When it ends at the latest.
-    pub(crate) deadline: i64,
+    pub deadline: i64,
     /// When its latest delivery started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) started_at: Option<i64>,
+    pub started_at: Option<i64>,
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) ended_at: Option<i64>,
+    pub ended_at: Option<i64>,
     /// When a delayed call is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) next_attempt_at: Option<i64>,
+    pub next_attempt_at: Option<i64>,
     /// The worker of its latest delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) worker_id: Option<String>,
+    pub worker_id: Option<String>,
     /// Somebody asked to cancel it.
-    pub(crate) cancel_requested: bool,
+    pub cancel_requested: bool,
     /// How many calls are above it.
-    pub(crate) depth: u32,
+    pub depth: u32,
     /// The call whose handler made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) parent_call_id: Option<String>,
+    pub parent_call_id: Option<String>,
     /// Its idempotency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) idempotency_key: Option<String>,
+    pub idempotency_key: Option<String>,
     /// Its trace context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) traceparent: Option<String>,
+    pub traceparent: Option<String>,
     /// The handler's latest progress report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) progress: Option<ProgressDetail>,
+    pub progress: Option<ProgressDetail>,
     /// The latest error of a handler, while the call is retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) last_failure: Option<FailureBody>,
+    pub last_failure: Option<FailureBody>,
     /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) outcome: Option<OutcomeBody>,
+    pub outcome: Option<OutcomeBody>,
     /// The call that a replay of this dead letter became.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) replayed_as: Option<String>,
+    pub replayed_as: Option<String>,
     /// Its parameters.
     #[schema(value_type = Object)]
-    pub(crate) params: Json,
+    pub params: Json,
     /// Its input item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    pub(crate) input_item: Option<Json>,
+    pub input_item: Option<Json>,
 }
 
 /// A progress report.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ProgressDetail {
+pub struct ProgressDetail {
     /// Rises with every report of the call.
-    pub(crate) number: u32,
+    pub number: u32,
     /// What the handler said.
     #[schema(value_type = Object)]
-    pub(crate) value: Json,
+    pub value: Json,
 }
 
 /// How a call ended.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct OutcomeBody {
+pub struct OutcomeBody {
     /// `ok`, `failed`, `timed_out`, `expired`, `cancelled` or `dead`.
-    pub(crate) kind: String,
+    pub kind: String,
     /// The result, with `ok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    pub(crate) data: Option<Json>,
+    pub data: Option<Json>,
     /// The error, with `failed` and `dead`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<FailureBody>,
+    pub error: Option<FailureBody>,
     /// `exhausted` or `poisoned`, with `dead`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
+    pub reason: Option<String>,
 }
 
 /// An error that a handler reported.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct FailureBody {
+pub struct FailureBody {
     /// A word for programs.
-    pub(crate) code: String,
+    pub code: String,
     /// A sentence for people.
-    pub(crate) message: String,
+    pub message: String,
     /// Anything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    pub(crate) details: Option<Json>,
+    pub details: Option<Json>,
 }
 
 /// A page of calls, newest first.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct CallList {
+pub struct CallList {
     /// The calls.
-    pub(crate) calls: Vec<CallDetail>,
+    pub calls: Vec<CallDetail>,
     /// Ask for the next page with `after=` this; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) next: Option<String>,
+    pub next: Option<String>,
 }
 
 /// Which calls to list.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct CallQuery {
+pub struct CallQuery {
     /// Only calls in these states, separated by commas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) state: Option<String>,
+    pub state: Option<String>,
     /// Only calls of this function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) function: Option<String>,
+    pub function: Option<String>,
     /// Only calls in this scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) scope: Option<String>,
+    pub scope: Option<String>,
     /// Only calls that this worker holds or last held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) worker: Option<String>,
+    pub worker: Option<String>,
     /// Where the page before ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) after: Option<String>,
+    pub after: Option<String>,
     /// At most this many, 1 to 200. Default 50.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) limit: Option<u32>,
+    pub limit: Option<u32>,
 }
 
 /// How long to wait for a call.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct WaitQuery {
+pub struct WaitQuery {
     /// Answer when the call has ended, or after this. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) wait_ms: Option<u64>,
+    pub wait_ms: Option<u64>,
     /// Answer also when there is a progress report with a higher number than this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) after_progress: Option<u32>,
+    pub after_progress: Option<u32>,
 }
 
 /// What became of a cancellation.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct CancelAnswer {
+pub struct CancelAnswer {
     /// Which call.
-    pub(crate) call_id: String,
+    pub call_id: String,
     /// `cancelled`: it will not run. `requested`: its worker will be asked to stop. `already_ended`: nothing changed.
-    pub(crate) result: String,
+    pub result: String,
 }

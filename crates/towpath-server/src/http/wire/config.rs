@@ -7,38 +7,38 @@ use super::Json;
 
 /// The shared configuration.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ConfigBody {
+pub struct ConfigBody {
     /// Rises with every change; 0 when nobody has ever set it.
-    pub(crate) version: u64,
+    pub version: u64,
     /// Its value, `null` when nobody has ever set it.
     #[schema(value_type = Object)]
-    pub(crate) value: Json,
+    pub value: Json,
     /// When it was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) updated_at: Option<i64>,
+    pub updated_at: Option<i64>,
 }
 
 /// A change of the shared configuration.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SetConfigBody {
+pub struct SetConfigBody {
     /// The new value, any JSON.
     #[schema(value_type = Object)]
-    pub(crate) value: Json,
+    pub value: Json,
     /// Only if the version still is this; otherwise 409 `config_conflict`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) if_version: Option<u64>,
+    pub if_version: Option<u64>,
 }
 
 /// Waiting for a change.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct ConfigQuery {
+pub struct ConfigQuery {
     /// Answer when the version is another than this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) not_version: Option<u64>,
+    pub not_version: Option<u64>,
     /// Or after this. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) wait_ms: Option<u64>,
+    pub wait_ms: Option<u64>,
 }

@@ -1,46 +1,71 @@
 //! Dead letters on the wire. They are calls in the state `dead`; lists have the shape of call lists.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 /// Which dead letters to replay or drop. Empty means all.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct DeadLetterFilter {
+pub struct DeadLetterFilter {
     /// Only those of this function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) function: Option<String>,
+    pub function: Option<String>,
     /// Only those in this scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) scope: Option<String>,
+    pub scope: Option<String>,
     /// Only those given up for this reason: `exhausted` or `poisoned`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
+    pub reason: Option<String>,
     /// At most this many. Default 1,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10_000)]
-    pub(crate) max: Option<u32>,
+    pub max: Option<u32>,
 }
 
 /// Dead letters that run again.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ReplayAnswer {
+pub struct ReplayAnswer {
     /// One entry per dead letter.
-    pub(crate) replayed: Vec<Replay>,
+    pub replayed: Vec<Replay>,
+    /// Dead letters that could not be replayed, because their function is no longer known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<String>,
 }
 
 /// A dead letter and the call that it became.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Replay {
+pub struct Replay {
     /// The dead letter.
-    pub(crate) call_id: String,
+    pub call_id: String,
     /// The new call.
-    pub(crate) replayed_as: String,
+    pub replayed_as: String,
 }
 
 /// Dead letters that are gone.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct DropAnswer {
+pub struct DropAnswer {
     /// How many.
-    pub(crate) dropped: u64,
+    pub dropped: u64,
+}
+
+/// Which dead letters to list.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct DeadLetterQuery {
+    /// Only those of this function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// Only those in this scope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Only those given up for this reason: `exhausted` or `poisoned`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Where the page before ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// At most this many, 1 to 200. Default 50.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
 }

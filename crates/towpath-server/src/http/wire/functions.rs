@@ -10,87 +10,157 @@ use super::Json;
 /// A function without a worker of its own, or a change of its definition.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct DefineBody {
+pub struct DefineBody {
     /// Where it is known. Default `__global__`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) scope: Option<String>,
+    pub scope: Option<String>,
     /// One sentence for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) description: Option<String>,
+    pub description: Option<String>,
     /// Parameter definitions, an array, or a JSON Schema, an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    pub(crate) parameters: Option<Json>,
+    pub parameters: Option<Json>,
     /// How its calls are retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    pub(crate) retry: Option<RetryPolicy>,
+    pub retry: Option<RetryBody>,
     /// What it can take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    pub(crate) limits: Option<FunctionLimits>,
-    /// `{url, concurrency}`: the server posts each call there and takes the response as the result.
+    pub limits: Option<LimitsBody>,
+    /// The server posts each call there and takes the response as the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    pub(crate) target: Option<PushTarget>,
+    pub target: Option<TargetBody>,
+}
+
+/// How calls are retried. What is left out has the default: 3 attempts, 5 deliveries, 2 seconds between attempts.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetryBody {
+    /// Attempts that may end with a handler's error; the last one makes a dead letter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1_000)]
+    pub max_attempts: Option<u32>,
+    /// Deliveries that may end with the worker's death; the last one makes the call `poisoned`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1_000)]
+    pub max_deliveries: Option<u32>,
+    /// The wait between attempts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<BackoffBody>,
+}
+
+/// The wait between attempts.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BackoffBody {
+    /// `fixed`: always `delay_ms`. `exponential`: doubled after every failure, up to `delay_ms_max`.
+    pub kind: BackoffKind,
+    /// The wait after the first failure. Default 2,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 604_800_000)]
+    pub delay_ms: Option<u64>,
+    /// Never longer than this, with `exponential`. Default 60,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 604_800_000)]
+    pub delay_ms_max: Option<u64>,
+}
+
+/// How the wait between attempts grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BackoffKind {
+    /// Always the same.
+    Fixed,
+    /// Doubled after every failure.
+    Exponential,
+}
+
+/// What a function can take. What is left out has no limit, but for the payload: 1 MiB.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsBody {
+    /// Calls that may wait; more are refused as `overloaded`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 1_000_000_000)]
+    pub max_backlog: Option<u64>,
+    /// Calls that may run at once over all workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1_000_000)]
+    pub max_concurrent: Option<u32>,
+    /// Bytes of params and input item together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 4_194_304)]
+    pub max_payload_bytes: Option<u64>,
+}
+
+/// Where and how calls are pushed.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TargetBody {
+    /// The address that takes a POST per call.
+    pub url: String,
+    /// How many calls are under way at once, per server. Default 16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1_000)]
+    pub concurrency: Option<u32>,
 }
 
 /// A function.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct FunctionBody {
+pub struct FunctionBody {
     /// What it is called.
-    pub(crate) name: String,
+    pub name: String,
     /// Where it is known.
-    pub(crate) scope: String,
+    pub scope: String,
     /// One sentence for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) description: Option<String>,
+    pub description: Option<String>,
     /// Its parameter definitions or JSON Schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    pub(crate) parameters: Option<Json>,
+    pub parameters: Option<Json>,
     /// How its calls are retried.
     #[schema(value_type = Object)]
-    pub(crate) retry: RetryPolicy,
+    pub retry: RetryPolicy,
     /// What it can take.
     #[schema(value_type = Object)]
-    pub(crate) limits: FunctionLimits,
+    pub limits: FunctionLimits,
     /// Where its calls are pushed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    pub(crate) target: Option<PushTarget>,
+    pub target: Option<PushTarget>,
     /// Calls that wait for a worker.
-    pub(crate) queued: u64,
+    pub queued: u64,
     /// Calls that wait for their next attempt.
-    pub(crate) delayed: u64,
+    pub delayed: u64,
     /// Calls that workers hold.
-    pub(crate) running: u64,
+    pub running: u64,
     /// Of those, calls that wait for a nested call.
-    pub(crate) parked: u64,
+    pub parked: u64,
     /// Dead letters.
-    pub(crate) dead: u64,
+    pub dead: u64,
     /// Workers that offer it.
-    pub(crate) workers: u64,
+    pub workers: u64,
     /// Workers heard of in the last 30 seconds.
-    pub(crate) healthy_workers: u64,
+    pub healthy_workers: u64,
     /// How long the oldest queued call has waited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) oldest_queued_age_ms: Option<u64>,
+    pub oldest_queued_age_ms: Option<u64>,
 }
 
 /// All functions.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct FunctionList {
+pub struct FunctionList {
     /// By scope and name.
-    pub(crate) functions: Vec<FunctionBody>,
+    pub functions: Vec<FunctionBody>,
 }
 
 /// Which function of that name.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct ScopeQuery {
+pub struct ScopeQuery {
     /// Where it is known. Default `__global__`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) scope: Option<String>,
+    pub scope: Option<String>,
 }

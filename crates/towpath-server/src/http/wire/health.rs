@@ -5,32 +5,32 @@ use utoipa::ToSchema;
 
 /// How everything is, in one answer.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct HealthBody {
+pub struct HealthBody {
     /// `ok`, `degraded` (look at `problems`) or `draining`.
-    pub(crate) status: String,
+    pub status: String,
     /// Sentences for people, each with what to do.
-    pub(crate) problems: Vec<String>,
+    pub problems: Vec<String>,
     /// The server's version.
-    pub(crate) version: String,
+    pub version: String,
     /// Which store.
-    pub(crate) store: String,
+    pub store: String,
     /// What an acknowledgement is worth: `fsync` or `memory`.
-    pub(crate) durability: String,
+    pub durability: String,
     /// The store's clock.
-    pub(crate) now: i64,
+    pub now: i64,
     /// For how long this server has run.
-    pub(crate) uptime_ms: u64,
+    pub uptime_ms: u64,
     /// Functions known.
-    pub(crate) functions: u64,
+    pub functions: u64,
     /// Workers heard of in the last 30 seconds.
-    pub(crate) healthy_workers: u64,
+    pub healthy_workers: u64,
     /// Calls that wait.
-    pub(crate) backlog: u64,
+    pub backlog: u64,
     /// Calls that workers hold.
-    pub(crate) running: u64,
+    pub running: u64,
     /// Dead letters.
-    pub(crate) dead: u64,
+    pub dead: u64,
     /// How long the oldest queued call has waited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) oldest_queued_age_ms: Option<u64>,
+    pub oldest_queued_age_ms: Option<u64>,
 }

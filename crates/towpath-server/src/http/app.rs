@@ -1,0 +1,119 @@
+//! What every handler can reach.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::extract::{MatchedPath, Request};
+use axum::http::Method;
+use tokio::sync::Semaphore;
+use towpath::{Clock, Store, Towpath};
+use towpath_core::time::Timestamp;
+
+use super::auth::Keys;
+use super::drain::Drain;
+use super::host::Hosts;
+use super::probe::Probe;
+use super::roster::Roster;
+use super::routes::Permission;
+use crate::metrics::Metrics;
+use crate::push::{Pushed, TargetPolicy};
+use crate::settings::Settings;
+
+/// The server's state: a cheap handle.
+#[derive(Clone)]
+pub(crate) struct App(Arc<Inner>);
+
+struct Inner {
+    towpath: Towpath,
+    keys: Keys,
+    hosts: Hosts,
+    targets: TargetPolicy,
+    pushed: Pushed,
+    metrics: Arc<Metrics>,
+    drain: Drain,
+    probe: Probe,
+    roster: Roster,
+    permissions: HashMap<String, Vec<(Method, Permission)>>,
+    requests: Arc<Semaphore>,
+    started_at: Timestamp,
+}
+
+impl App {
+    pub(crate) fn new(towpath: Towpath, settings: &Settings, metrics: Arc<Metrics>, pushed: Pushed) -> Self {
+        let started_at = towpath.clock().now();
+        Self(Arc::new(Inner {
+            towpath,
+            keys: Keys::new(settings.api_keys.clone()),
+            hosts: Hosts::new(settings.listen, &settings.allowed_hosts),
+            targets: settings.target_policy(),
+            pushed,
+            metrics,
+            drain: Drain::default(),
+            probe: Probe::default(),
+            roster: Roster::default(),
+            permissions: super::routes::permissions(),
+            requests: Arc::new(Semaphore::new(settings.max_requests)),
+            started_at,
+        }))
+    }
+
+    pub(crate) fn towpath(&self) -> &Towpath {
+        &self.0.towpath
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        self.0.towpath.store()
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        self.0.towpath.clock()
+    }
+
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.0.keys
+    }
+
+    pub(crate) fn hosts(&self) -> &Hosts {
+        &self.0.hosts
+    }
+
+    pub(crate) fn targets(&self) -> &TargetPolicy {
+        &self.0.targets
+    }
+
+    pub(crate) fn pushed(&self) -> &Pushed {
+        &self.0.pushed
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.0.metrics
+    }
+
+    pub(crate) fn drain(&self) -> &Drain {
+        &self.0.drain
+    }
+
+    pub(crate) fn probe(&self) -> &Probe {
+        &self.0.probe
+    }
+
+    pub(crate) fn roster(&self) -> &Roster {
+        &self.0.roster
+    }
+
+    pub(crate) fn requests(&self) -> &Arc<Semaphore> {
+        &self.0.requests
+    }
+
+    pub(crate) fn started_at(&self) -> Timestamp {
+        self.0.started_at
+    }
+
+    /// What a request needs. A path or method that the table does not have needs a key, like everything that is not public.
+    pub(crate) fn permission_of(&self, request: &Request) -> Permission {
+        let Some(path) = request.extensions().get::<MatchedPath>() else { return Permission::Admin };
+        let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
+        let methods = self.0.permissions.get(path.as_str()).map_or(&[][..], Vec::as_slice);
+        methods.iter().find(|(known, _)| known == method).map_or(Permission::Admin, |(_, permission)| *permission)
+    }
+}

@@ -1,0 +1,132 @@
+//! How the server is: two probes for machines, one answer for people, numbers for Prometheus, and a page with pointers.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use towpath_core::inspect::FunctionView;
+
+use super::app::App;
+use super::codes::Code;
+use super::error::ApiError;
+use super::openapi;
+use super::wire::health::HealthBody;
+
+/// A call that waits longer than this for a worker is worth a word.
+const LONG_WAIT: Duration = Duration::from_secs(60);
+
+/// Say that the process answers
+///
+/// Says nothing about the store: a process that answers need not be restarted.
+#[utoipa::path(
+    get, path = "/healthz", tag = "health",
+    responses((status = 200, description = "It answers", body = String, content_type = "text/plain")),
+)]
+pub(crate) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Say whether requests should be sent here
+///
+/// Ready means: not stopping, and a write to the store succeeded in the last two seconds.
+#[utoipa::path(
+    get, path = "/readyz", tag = "health",
+    responses((status = 200, description = "Ready", body = String, content_type = "text/plain")),
+)]
+pub(crate) async fn readyz(State(app): State<App>) -> Result<&'static str, ApiError> {
+    if app.drain().has_begun() {
+        return Err(ApiError::new(Code::Draining, "the server is stopping"));
+    }
+    app.probe().ask(&app).await?;
+    Ok("ready\n")
+}
+
+/// Say how everything is
+#[utoipa::path(
+    get, path = "/v1/health", tag = "health",
+    responses((status = 200, description = "In one answer", body = HealthBody)),
+)]
+pub(crate) async fn health(State(app): State<App>) -> Result<Json<HealthBody>, ApiError> {
+    let store = app.probe().ask(&app).await?;
+    let (functions, workers, now) = (app.store().functions().await?, app.store().workers().await?, app.clock().now());
+    let oldest_queued_age = functions.iter().filter_map(|view| view.oldest_queued_at).min().map(|at| now.since(at));
+    let problems: Vec<String> = functions.iter().flat_map(|view| problems(view, now)).collect();
+    let status = match (app.drain().has_begun(), problems.is_empty()) {
+        (true, _) => "draining",
+        (false, true) => "ok",
+        (false, false) => "degraded",
+    };
+    let sum = |count: fn(&FunctionView) -> u64| functions.iter().map(count).sum();
+    let ms = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+    Ok(Json(HealthBody {
+        status: status.to_owned(),
+        problems,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        store: store.location,
+        durability: store.durability.as_str().to_owned(),
+        now: now.as_millis(),
+        uptime_ms: ms(now.since(app.started_at())),
+        functions: functions.len() as u64,
+        healthy_workers: workers.iter().filter(|worker| worker.healthy).count() as u64,
+        backlog: sum(|view| view.counts.backlog()),
+        running: sum(|view| view.counts.running),
+        dead: sum(|view| view.counts.dead),
+        oldest_queued_age_ms: oldest_queued_age.map(ms),
+    }))
+}
+
+/// What a person on call should know about a function, each with what to do.
+fn problems(view: &FunctionView, now: towpath_core::time::Timestamp) -> Vec<String> {
+    let (name, counts, mut found) = (&view.definition.key, &view.counts, Vec::new());
+    let waited = view.oldest_queued_at.map(|at| now.since(at)).unwrap_or_default();
+    if counts.queued > 0 && view.healthy_workers == 0 {
+        found.push(format!("{} calls of '{name}' wait and no healthy worker serves it: start one", counts.queued));
+    } else if waited > LONG_WAIT {
+        found.push(format!("a call of '{name}' has waited for {} s: start more workers or raise their concurrency", waited.as_secs()));
+    }
+    if counts.dead > 0 {
+        found.push(format!("'{name}' has {} dead letters: look at them with `towpath dlq`", counts.dead));
+    }
+    found
+}
+
+/// Give the numbers, for Prometheus
+#[utoipa::path(
+    get, path = "/metrics", tag = "health",
+    responses((status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text")),
+)]
+pub(crate) async fn metrics(State(app): State<App>) -> Result<impl IntoResponse, ApiError> {
+    let functions = app.store().functions().await?;
+    let text = app.metrics().render(&functions, app.clock().now());
+    Ok(([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text))
+}
+
+/// Give the description of this API
+#[utoipa::path(
+    get, path = "/openapi.json", tag = "health",
+    responses((status = 200, description = "OpenAPI 3.1", body = Object)),
+)]
+pub(crate) async fn openapi_json() -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/json")], openapi::text())
+}
+
+/// Show a page with pointers
+#[utoipa::path(
+    get, path = "/", tag = "health",
+    responses((status = 200, description = "Where to go from here", body = String, content_type = "text/plain")),
+)]
+pub(crate) async fn front_page() -> String {
+    format!(
+        "Towpath {}: durable function calls.\n\n\
+         GET  /v1/functions              what can be called\n\
+         POST /v1/functions/NAME/call    call it: {{\"params\": {{...}}}}\n\
+         GET  /v1/calls                  what was called\n\
+         GET  /v1/health                 how everything is\n\
+         GET  /openapi.json              the whole API\n\
+         GET  /metrics                   numbers for Prometheus\n\n\
+         On the command line: towpath --help\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}

@@ -1,0 +1,29 @@
+//! The HTTP API: one table of routes, one error body, one shape per thing.
+//!
+//! A request passes [`layers`] from the outside in, is read by [`extract`], moved into the core's words by [`convert`], and answered by
+//! the handler of its room. What goes wrong becomes an answer in [`error`] and nowhere else.
+
+pub(crate) mod app;
+pub mod auth;
+mod bounds;
+mod calls;
+pub mod codes;
+mod config;
+pub(crate) mod convert;
+mod dead_letters;
+pub(crate) mod drain;
+mod error;
+pub(crate) mod extract;
+mod functions;
+mod health;
+mod host;
+pub(crate) mod layers;
+pub(crate) mod listener;
+mod nested;
+pub mod openapi;
+mod probe;
+mod request_id;
+mod roster;
+mod routes;
+pub mod wire;
+mod workers;

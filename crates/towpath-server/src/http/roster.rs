@@ -1,0 +1,55 @@
+//! What each pull worker serves, so that a claim needs no read of the registry.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use towpath_core::names::{FunctionKey, WorkerId};
+use towpath_core::store::StoreError;
+use towpath_core::time::Timestamp;
+
+use super::app::App;
+
+/// A worker may have registered again with another server: what is older than this is looked up anew.
+const REMEMBERED_FOR: Duration = Duration::from_secs(30);
+/// More workers than this are not remembered; the registry knows them all.
+const WORKERS_MAX: usize = 10_000;
+
+/// The functions of workers that claimed lately.
+#[derive(Debug, Default)]
+pub(crate) struct Roster(Mutex<HashMap<WorkerId, (Timestamp, Vec<FunctionKey>)>>);
+
+impl Roster {
+    pub(crate) fn remember(&self, worker: WorkerId, functions: Vec<FunctionKey>, now: Timestamp) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= WORKERS_MAX {
+            known.retain(|_, (at, _)| now.since(*at) < REMEMBERED_FOR);
+        }
+        if known.len() < WORKERS_MAX {
+            known.insert(worker, (now, functions));
+        }
+    }
+
+    pub(crate) fn forget(&self, worker: &WorkerId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(worker);
+    }
+
+    /// What a worker serves; `None` when the registry does not know it.
+    pub(crate) async fn functions_of(&self, app: &App, worker: &WorkerId) -> Result<Option<Vec<FunctionKey>>, StoreError> {
+        let now = app.clock().now();
+        if let Some(functions) = self.recall(worker, now) {
+            return Ok(Some(functions));
+        }
+        let found = app.store().workers().await?.into_iter().find(|view| view.worker_id == *worker);
+        Ok(found.map(|view| {
+            self.remember(worker.clone(), view.functions.clone(), now);
+            view.functions
+        }))
+    }
+
+    fn recall(&self, worker: &WorkerId, now: Timestamp) -> Option<Vec<FunctionKey>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, functions) = known.get(worker)?;
+        (now.since(*at) < REMEMBERED_FOR).then(|| functions.clone())
+    }
+}

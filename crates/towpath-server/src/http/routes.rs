@@ -1,0 +1,140 @@
+//! Every route with what it needs, in one table. Router, permissions and the OpenAPI document all come from these lines.
+
+use std::collections::HashMap;
+
+use axum::Router;
+use axum::http::Method;
+use serde_json::json;
+use utoipa::openapi::extensions::ExtensionsBuilder;
+use utoipa::openapi::path::{Operation, PathItem};
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
+use utoipa_axum::routes;
+
+use super::app::App;
+use super::{calls, config, dead_letters, functions, health, openapi, workers};
+
+/// What a route lets its caller do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Permission {
+    /// For everyone, key or not.
+    Public,
+    /// Call functions and cancel calls.
+    Call,
+    /// Serve functions.
+    Work,
+    /// Look.
+    Read,
+    /// Change what others rely on.
+    Admin,
+}
+
+impl Permission {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Public => "public",
+            Self::Call => "call",
+            Self::Work => "work",
+            Self::Read => "read",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// The table. Public are exactly the two probes.
+fn table() -> Vec<(Permission, UtoipaMethodRouter<App>)> {
+    use Permission::{Admin, Call, Public, Read, Work};
+    vec![
+        (Call, routes!(calls::call)),
+        (Call, routes!(calls::submit)),
+        (Read, routes!(calls::list)),
+        (Read, routes!(calls::show)),
+        (Call, routes!(calls::cancel)),
+        (Read, routes!(functions::list)),
+        (Read, routes!(functions::show)),
+        (Admin, routes!(functions::define)),
+        (Admin, routes!(functions::forget)),
+        (Work, routes!(workers::register)),
+        (Read, routes!(workers::list)),
+        (Work, routes!(workers::claim)),
+        (Work, routes!(workers::complete)),
+        (Work, routes!(workers::heartbeat)),
+        (Work, routes!(workers::progress)),
+        (Work, routes!(workers::unregister)),
+        (Read, routes!(dead_letters::list)),
+        (Admin, routes!(dead_letters::replay_all)),
+        (Admin, routes!(dead_letters::drop_all)),
+        (Read, routes!(dead_letters::show)),
+        (Admin, routes!(dead_letters::replay)),
+        (Admin, routes!(dead_letters::drop_one)),
+        (Read, routes!(config::show)),
+        (Admin, routes!(config::set)),
+        (Read, routes!(health::health)),
+        (Public, routes!(health::healthz)),
+        (Public, routes!(health::readyz)),
+        (Read, routes!(health::metrics)),
+        (Read, routes!(health::openapi_json)),
+        (Read, routes!(health::front_page)),
+    ]
+}
+
+/// All routes, without the layers around them, and the document that describes them.
+pub(crate) fn all() -> (Router<App>, utoipa::openapi::OpenApi) {
+    let mut router = OpenApiRouter::with_openapi(openapi::frame());
+    for (permission, (schemas, mut paths, methods)) in table() {
+        for operation in paths.paths.values_mut().flat_map(operations) {
+            openapi::complete(operation, permission);
+        }
+        router = router.routes((schemas, paths, methods));
+    }
+    router.split_for_parts()
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().filter_map(Option::as_mut)
+}
+
+/// What each path and method needs.
+pub(crate) fn permissions() -> HashMap<String, Vec<(Method, Permission)>> {
+    let mut permissions: HashMap<String, Vec<(Method, Permission)>> = HashMap::new();
+    for (permission, (_, paths, _)) in table() {
+        for (path, item) in paths.paths {
+            let known = [(item.get, Method::GET), (item.put, Method::PUT), (item.post, Method::POST), (item.delete, Method::DELETE)];
+            let methods = known.into_iter().filter(|(operation, _)| operation.is_some()).map(|(_, method)| (method, permission));
+            permissions.entry(path).or_default().extend(methods);
+        }
+    }
+    permissions
+}
+
+/// How a permission stands in the document.
+pub(super) fn extension(permission: Permission) -> utoipa::openapi::extensions::Extensions {
+    ExtensionsBuilder::new().add("x-towpath-permission", json!(permission.as_str())).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exactly_the_two_probes_are_public() {
+        let mut public: Vec<String> = permissions()
+            .into_iter()
+            .flat_map(|(path, methods)| methods.into_iter().map(move |(method, permission)| (format!("{method} {path}"), permission)))
+            .filter(|(_, permission)| *permission == Permission::Public)
+            .map(|(route, _)| route)
+            .collect();
+        public.sort();
+        assert_eq!(public, ["GET /healthz", "GET /readyz"]);
+    }
+
+    #[test]
+    fn every_operation_of_the_document_says_what_it_needs() {
+        let document: serde_json::Value = serde_json::from_str(&openapi::text()).unwrap();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                assert!(operation["x-towpath-permission"].is_string(), "{method} {path}");
+                assert!(operation["responses"]["default"].is_object(), "{method} {path}");
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Pull workers: register, claim, answer, stay alive, report, leave.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use towpath_core::ids::DeliveryId;
+use towpath_core::names::{FunctionKey, WorkerId};
+use towpath_core::store::{ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, Heartbeat, RenewCalls, Renewal};
+use towpath_core::time::Timestamp;
+use towpath_core::worker::{HEARTBEAT_EVERY, RegisterWorker};
+
+use super::app::App;
+use super::bounds;
+use super::codes::Code;
+use super::convert::{self, LEASE_DEFAULT};
+use super::error::{ApiError, invalid_name, lease_lost, payload_too_large, worker_not_found};
+use super::extract::{JsonBody, OptionalJsonBody, PathText};
+use super::wire::workers::{
+    ClaimBody, Claimed, CompleteAnswer, CompleteBody, HeartbeatAnswer, HeartbeatBody, ProgressBody, RegisterBody, Registered, ResultAnswer,
+    Unregistered, WorkerList,
+};
+
+/// A worker that waits in an open claim is alive: it is counted so this often.
+const ALIVE_EVERY: Duration = HEARTBEAT_EVERY;
+const WAIT_MS_MAX: u64 = 60_000;
+const CLAIM_MAX: u64 = 1_000;
+const KIND_DEFAULT: &str = "http";
+const PROGRESS_BYTES_MAX: usize = 64 * 1024;
+
+/// Register a worker
+///
+/// Doing it again replaces what it said before.
+#[utoipa::path(
+    post, path = "/v1/workers", tag = "workers", request_body = RegisterBody,
+    responses((status = 200, description = "The worker is known", body = Registered)),
+)]
+pub(crate) async fn register(State(app): State<App>, JsonBody(body): JsonBody<RegisterBody>) -> Result<Json<Registered>, ApiError> {
+    let worker_id = match body.worker_id.as_deref() {
+        Some(text) => convert::worker_id(text)?,
+        None => app.towpath().ids().worker_id(),
+    };
+    let kind = body.kind.unwrap_or_else(|| KIND_DEFAULT.to_owned());
+    // What a worker calls itself is shown to people, so it follows the rules of names.
+    towpath_core::names::Scope::new(&kind).map_err(|refused| invalid_name("kind", &refused))?;
+    let offers = convert::offers(body.functions)?;
+    let functions: Vec<FunctionKey> = offers.iter().map(|offer| offer.definition.key.clone()).collect();
+    app.store().register(RegisterWorker { worker_id: worker_id.clone(), kind, offers }).await?;
+    app.roster().remember(worker_id.clone(), functions, app.clock().now());
+    Ok(Json(Registered { worker_id: worker_id.to_string(), lease_ms: ms(LEASE_DEFAULT), heartbeat_ms: ms(HEARTBEAT_EVERY) }))
+}
+
+fn ms(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// List all workers
+#[utoipa::path(
+    get, path = "/v1/workers", tag = "workers",
+    responses((status = 200, description = "By id", body = WorkerList)),
+)]
+pub(crate) async fn list(State(app): State<App>) -> Result<Json<WorkerList>, ApiError> {
+    let workers = app.store().workers().await?.into_iter().map(Into::into).collect();
+    Ok(Json(WorkerList { workers }))
+}
+
+/// Claim calls
+///
+/// Waits up to `wait_ms` for the first one. While it waits the worker counts as alive. A client that goes away gives back what it would
+/// have got.
+#[utoipa::path(
+    post, path = "/v1/workers/{worker_id}/claim", tag = "workers",
+    params(("worker_id" = String, Path, description = "Who")), request_body = ClaimBody,
+    responses((status = 200, description = "The calls, oldest first; none when nothing came in time", body = Claimed)),
+)]
+pub(crate) async fn claim(
+    State(app): State<App>,
+    PathText(id): PathText,
+    OptionalJsonBody(body): OptionalJsonBody<ClaimBody>,
+) -> Result<Json<Claimed>, ApiError> {
+    let worker = convert::worker_id(&id)?;
+    let max = bounds::check_within("max", body.max.map(u64::from), 1, CLAIM_MAX)?.unwrap_or(1);
+    let wait = bounds::check_within("wait_ms", body.wait_ms, 0, WAIT_MS_MAX)?.unwrap_or(0);
+    let lease = bounds::length("lease_ms", body.lease_ms)?.unwrap_or(LEASE_DEFAULT);
+    if app.drain().has_begun() {
+        return Err(ApiError::new(Code::Draining, "the server is stopping and gives out no more calls"));
+    }
+    let until = app.clock().now() + Duration::from_millis(wait);
+    let want = Want { worker, max: u32::try_from(max).unwrap_or(u32::MAX), lease, until };
+    let deliveries = tokio::select! {
+        claimed = claim_until(&app, &want) => claimed?,
+        () = app.drain().begun() => Vec::new(),
+    };
+    Ok(Json(Claimed { calls: deliveries.iter().map(convert::claimed_call).collect() }))
+}
+
+struct Want {
+    worker: WorkerId,
+    max: u32,
+    lease: Duration,
+    until: Timestamp,
+}
+
+async fn claim_until(app: &App, want: &Want) -> Result<Vec<Delivery>, ApiError> {
+    loop {
+        stay_alive(app, &want.worker).await?;
+        let functions = app.roster().functions_of(app, &want.worker).await?.ok_or_else(|| worker_not_found(&want.worker))?;
+        let functions = functions.into_iter().map(|function| ClaimFunction { function, max: want.max }).collect();
+        let left = want.until.since(app.clock().now());
+        let chunk = ClaimCalls { worker: want.worker.clone(), functions, max: want.max, lease: want.lease, wait: left.min(ALIVE_EVERY) };
+        let deliveries = app.store().claim(chunk).await?;
+        if !deliveries.is_empty() || app.clock().now() >= want.until {
+            return Ok(deliveries);
+        }
+    }
+}
+
+async fn stay_alive(app: &App, worker: &WorkerId) -> Result<(), ApiError> {
+    match app.store().heartbeat(worker).await? {
+        Heartbeat::Known => Ok(()),
+        Heartbeat::Unknown => {
+            app.roster().forget(worker);
+            Err(worker_not_found(worker))
+        }
+    }
+}
+
+/// Answer deliveries
+///
+/// Each result stands for itself: one that comes too late is refused as `lost` and does not spoil the others.
+#[utoipa::path(
+    post, path = "/v1/workers/{worker_id}/complete", tag = "workers",
+    params(("worker_id" = String, Path, description = "Who")), request_body = CompleteBody,
+    responses((status = 200, description = "What became of each result", body = CompleteAnswer)),
+)]
+pub(crate) async fn complete(
+    State(app): State<App>,
+    PathText(id): PathText,
+    JsonBody(body): JsonBody<CompleteBody>,
+) -> Result<Json<CompleteAnswer>, ApiError> {
+    let worker = convert::worker_id(&id)?;
+    let answers = convert::answers(body.results)?;
+    let ids: Vec<DeliveryId> = answers.iter().map(|(id, _)| id.clone()).collect();
+    let completed = app.store().complete(CompleteCalls { worker, answers }).await?;
+    let results = ids.iter().zip(completed).map(|(id, completed)| result_answer(id, &completed)).collect();
+    Ok(Json(CompleteAnswer { results }))
+}
+
+fn result_answer(id: &DeliveryId, completed: &Completed) -> ResultAnswer {
+    let (result, reason) = match completed {
+        Completed::Recorded { .. } => ("accepted", None),
+        Completed::AlreadyRecorded => ("already", None),
+        Completed::Lost(lost) => ("lost", Some(lost.as_str().to_owned())),
+    };
+    ResultAnswer { delivery_id: id.to_string(), result: result.to_owned(), reason }
+}
+
+/// Say that a worker lives, and prolong its leases
+///
+/// With `wait_ms` the request stays open until somebody wants one of the deliveries cancelled, or the time is over.
+#[utoipa::path(
+    post, path = "/v1/workers/{worker_id}/heartbeat", tag = "workers",
+    params(("worker_id" = String, Path, description = "Who")), request_body = HeartbeatBody,
+    responses((status = 200, description = "What to stop working on", body = HeartbeatAnswer)),
+)]
+pub(crate) async fn heartbeat(
+    State(app): State<App>,
+    PathText(id): PathText,
+    OptionalJsonBody(body): OptionalJsonBody<HeartbeatBody>,
+) -> Result<Json<HeartbeatAnswer>, ApiError> {
+    let worker = convert::worker_id(&id)?;
+    let deliveries = convert::delivery_ids(body.delivery_ids)?;
+    let lease = bounds::length("lease_ms", body.lease_ms)?.unwrap_or(LEASE_DEFAULT);
+    let wait = bounds::check_within("wait_ms", body.wait_ms, 0, WAIT_MS_MAX)?.unwrap_or(0);
+    let until = app.clock().now() + Duration::from_millis(wait);
+    let leases = RenewCalls { worker, deliveries, lease };
+    loop {
+        stay_alive(&app, &leases.worker).await?;
+        let answer = renew(&app, &leases).await?;
+        let now = app.clock().now();
+        let news = !answer.lost.is_empty() || !answer.cancelled.is_empty();
+        if news || now >= until || app.drain().has_begun() {
+            return Ok(Json(answer));
+        }
+        // Renewed often enough that neither the worker nor its leases lapse while the request is open.
+        let pause = until.since(now).min(ALIVE_EVERY).min(leases.lease / 3);
+        tokio::select! {
+            () = app.store().attention(&leases.worker) => {}
+            () = app.clock().sleep_until(now + pause) => {}
+            () = app.drain().begun() => {}
+        }
+    }
+}
+
+async fn renew(app: &App, leases: &RenewCalls) -> Result<HeartbeatAnswer, ApiError> {
+    let mut answer = HeartbeatAnswer { lost: Vec::new(), cancelled: Vec::new() };
+    if leases.deliveries.is_empty() {
+        return Ok(answer);
+    }
+    let renewals = app.store().renew(leases.clone()).await?;
+    for (id, renewal) in leases.deliveries.iter().zip(renewals) {
+        match renewal {
+            Renewal::Held { cancel_requested: false, .. } => {}
+            Renewal::Held { cancel_requested: true, .. } => answer.cancelled.push(id.to_string()),
+            Renewal::Lost(_) => answer.lost.push(id.to_string()),
+        }
+    }
+    Ok(answer)
+}
+
+/// Report progress of a delivery
+#[utoipa::path(
+    post, path = "/v1/workers/{worker_id}/progress", tag = "workers",
+    params(("worker_id" = String, Path, description = "Who")), request_body = ProgressBody,
+    responses((status = 200, description = "Kept; `cancelled` has the delivery when somebody wants it cancelled", body = HeartbeatAnswer)),
+)]
+pub(crate) async fn progress(
+    State(app): State<App>,
+    PathText(id): PathText,
+    JsonBody(body): JsonBody<ProgressBody>,
+) -> Result<Json<HeartbeatAnswer>, ApiError> {
+    let worker = convert::worker_id(&id)?;
+    let delivery = convert::delivery_id("delivery_id".to_owned(), body.delivery_id)?;
+    let (progress, limit) = (convert::payload(body.progress), PROGRESS_BYTES_MAX as u64);
+    if progress.len() > PROGRESS_BYTES_MAX {
+        let message = format!("the progress report has {} bytes: at most {limit} are kept", progress.len());
+        return Err(payload_too_large("progress", message, progress.len() as u64, limit));
+    }
+    match app.store().report_progress(&worker, &delivery, progress).await? {
+        Renewal::Held { cancel_requested, .. } => {
+            let cancelled = cancel_requested.then(|| delivery.to_string()).into_iter().collect();
+            Ok(Json(HeartbeatAnswer { lost: Vec::new(), cancelled }))
+        }
+        Renewal::Lost(lost) => Err(lease_lost("delivery_id", &delivery.to_string(), lost)),
+    }
+}
+
+/// Leave
+///
+/// What the worker still holds is handed back, so that another gets it at once.
+#[utoipa::path(
+    delete, path = "/v1/workers/{worker_id}", tag = "workers",
+    params(("worker_id" = String, Path, description = "Who")),
+    responses((status = 200, description = "The worker is gone", body = Unregistered)),
+)]
+pub(crate) async fn unregister(State(app): State<App>, PathText(id): PathText) -> Result<Json<Unregistered>, ApiError> {
+    let worker = convert::worker_id(&id)?;
+    stay_alive(&app, &worker).await?; // tells an unknown worker from one without deliveries
+    app.roster().forget(&worker);
+    Ok(Json(Unregistered { handed_back: app.store().unregister(&worker).await? }))
+}

@@ -1,0 +1,264 @@
+//! What Prometheus gets to see. Counters rise as things happen; what stands in the store is read when somebody asks.
+
+use std::sync::{Mutex, PoisonError};
+
+use axum::http::Method;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+use towpath::Observer;
+use towpath_core::call::LostLease;
+use towpath_core::inspect::FunctionView;
+use towpath_core::names::FunctionKey;
+use towpath_core::store::{Ended, StoreError};
+use towpath_core::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FunctionLabels {
+    scope: String,
+    function: String,
+}
+
+impl From<&FunctionKey> for FunctionLabels {
+    fn from(key: &FunctionKey) -> Self {
+        Self { scope: key.scope.to_string(), function: key.name.to_string() }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndLabels {
+    scope: String,
+    function: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    method: String,
+    route: String,
+    status: u16,
+}
+
+type PerFunction<M> = Family<FunctionLabels, M>;
+
+/// Everything that is counted.
+pub struct Metrics {
+    // Held while the gauges are set and written out, so that two scrapes at once do not mix.
+    registry: Mutex<Registry>,
+    backlog: PerFunction<Gauge>,
+    running: PerFunction<Gauge>,
+    parked: PerFunction<Gauge>,
+    dead: PerFunction<Gauge>,
+    healthy_workers: PerFunction<Gauge>,
+    oldest_queued_seconds: PerFunction<Gauge<f64, std::sync::atomic::AtomicU64>>,
+    submitted: PerFunction<Counter>,
+    ended: Family<EndLabels, Counter>,
+    duration_seconds: Family<FunctionLabels, Histogram, fn() -> Histogram>,
+    retries: PerFunction<Counter>,
+    lost_leases: Family<ReasonLabels, Counter>,
+    reclaims: Counter,
+    store_errors: Family<ReasonLabels, Counter>,
+    http_requests: Family<RequestLabels, Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All counters at zero.
+    pub fn new() -> Self {
+        let metrics = Self {
+            registry: Mutex::new(Registry::with_prefix("towpath")),
+            backlog: Family::default(),
+            running: Family::default(),
+            parked: Family::default(),
+            dead: Family::default(),
+            healthy_workers: Family::default(),
+            oldest_queued_seconds: Family::default(),
+            submitted: Family::default(),
+            ended: Family::default(),
+            // From a millisecond to about an hour and a quarter, four times as long from one to the next.
+            duration_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 12))),
+            retries: Family::default(),
+            lost_leases: Family::default(),
+            reclaims: Counter::default(),
+            store_errors: Family::default(),
+            http_requests: Family::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&self) {
+        let registry = &mut *self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.register("backlog", "Calls that wait for a worker or for their next attempt", self.backlog.clone());
+        registry.register("running", "Calls that workers hold", self.running.clone());
+        registry.register("parked", "Running calls that wait for a nested call", self.parked.clone());
+        registry.register("dead_letters", "Calls that were given up and wait for somebody to deal with them", self.dead.clone());
+        registry.register("healthy_workers", "Workers heard of in the last 30 seconds", self.healthy_workers.clone());
+        let help = "How long the longest-waiting queued call has waited";
+        registry.register("oldest_queued_seconds", help, self.oldest_queued_seconds.clone());
+        registry.register("calls_submitted", "Calls taken by this server", self.submitted.clone());
+        registry.register("calls_ended", "Calls that ended through this server, by the state in which they ended", self.ended.clone());
+        registry.register("call_duration_seconds", "From submit to end", self.duration_seconds.clone());
+        registry.register("retries", "Attempts that failed and will be repeated", self.retries.clone());
+        let help = "Deliveries that were no longer their worker's when it spoke of them";
+        registry.register("lost_leases", help, self.lost_leases.clone());
+        registry.register("reclaims", "Leases that ran out; their calls went to another worker", self.reclaims.clone());
+        registry.register("store_errors", "Moves that the store did not answer well", self.store_errors.clone());
+        registry.register("http_requests", "Requests answered, by route and status", self.http_requests.clone());
+        let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "Which server this is", version);
+    }
+
+    /// A request was answered.
+    pub(crate) fn count_request(&self, method: &Method, route: &str, status: u16) {
+        // Only methods that HTTP itself knows: a client could invent any number of others.
+        let known = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::HEAD, Method::OPTIONS, Method::PATCH];
+        let method = if known.contains(method) { method.to_string() } else { "other".to_owned() };
+        self.http_requests.get_or_create(&RequestLabels { method, route: route.to_owned(), status }).inc();
+    }
+
+    /// All of it as OpenMetrics text, with what stands in the store now.
+    pub(crate) fn render(&self, functions: &[FunctionView], now: Timestamp) -> String {
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        self.set_gauges(functions, now);
+        let mut text = String::new();
+        match encode(&mut text, &registry) {
+            Ok(()) => text,
+            Err(std::fmt::Error) => String::new(), // a String takes whatever is written
+        }
+    }
+
+    fn set_gauges(&self, functions: &[FunctionView], now: Timestamp) {
+        for gauges in [&self.backlog, &self.running, &self.parked, &self.dead, &self.healthy_workers] {
+            gauges.clear(); // a function that was forgotten must not stand there for ever
+        }
+        self.oldest_queued_seconds.clear();
+        for view in functions {
+            let (labels, counts) = (FunctionLabels::from(&view.definition.key), &view.counts);
+            let set = |gauges: &PerFunction<Gauge>, count: u64| {
+                gauges.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+            };
+            set(&self.backlog, counts.backlog());
+            set(&self.running, counts.running);
+            set(&self.parked, counts.parked);
+            set(&self.dead, counts.dead);
+            set(&self.healthy_workers, view.healthy_workers);
+            let age = view.oldest_queued_at.map(|at| now.since(at)).unwrap_or_default();
+            self.oldest_queued_seconds.get_or_create(&labels).set(age.as_secs_f64());
+        }
+    }
+}
+
+impl Observer for Metrics {
+    fn submitted(&self, function: &FunctionKey) {
+        self.submitted.get_or_create(&function.into()).inc();
+    }
+
+    fn ended(&self, ended: &Ended) {
+        let FunctionLabels { scope, function } = (&ended.function).into();
+        self.ended.get_or_create(&EndLabels { scope, function, state: ended.state.as_str() }).inc();
+        self.duration_seconds.get_or_create(&(&ended.function).into()).observe(ended.took.as_secs_f64());
+    }
+
+    fn lost_lease(&self, why: LostLease) {
+        self.lost_leases.get_or_create(&ReasonLabels { reason: why.as_str() }).inc();
+    }
+
+    fn reclaimed(&self, count: u64) {
+        self.reclaims.inc_by(count);
+    }
+
+    fn retried(&self, function: &FunctionKey) {
+        self.retries.get_or_create(&function.into()).inc();
+    }
+
+    fn store_error(&self, error: &StoreError) {
+        self.store_errors.get_or_create(&ReasonLabels { reason: towpath::store_error_code(error) }).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use towpath_core::call::CallState;
+    use towpath_core::inspect::FunctionCounts;
+    use towpath_core::names::{CallId, FunctionName};
+    use towpath_core::worker::FunctionDefinition;
+
+    use super::*;
+
+    fn key() -> FunctionKey {
+        FunctionKey::global(FunctionName::new("add \"x\"\n".trim()).unwrap())
+    }
+
+    fn view(queued: u64) -> FunctionView {
+        FunctionView {
+            definition: FunctionDefinition::new(key()),
+            counts: FunctionCounts { queued, running: 2, ..FunctionCounts::default() },
+            workers: 1,
+            healthy_workers: 1,
+            oldest_queued_at: Some(Timestamp::from_millis(500)),
+        }
+    }
+
+    #[test]
+    fn what_happened_and_what_stands_are_both_shown() {
+        let metrics = Metrics::new();
+        metrics.submitted(&key());
+        let ended =
+            Ended { call_id: CallId::new("c").unwrap(), function: key(), state: CallState::Completed, took: Duration::from_millis(20) };
+        metrics.ended(&ended);
+        metrics.lost_lease(LostLease::Replaced);
+        metrics.reclaimed(3);
+        metrics.count_request(&Method::GET, "/v1/calls/{call_id}", 200);
+        let text = metrics.render(&[view(7)], Timestamp::from_millis(2_000));
+        let labels = r#"scope="__global__",function="add \"x\"""#;
+        for line in [
+            &format!("towpath_backlog{{{labels}}} 7"),
+            &format!("towpath_running{{{labels}}} 2"),
+            &format!("towpath_oldest_queued_seconds{{{labels}}} 1.5"),
+            &format!("towpath_calls_submitted_total{{{labels}}} 1"),
+            &format!("towpath_calls_ended_total{{{labels},state=\"completed\"}} 1"),
+            &format!("towpath_call_duration_seconds_bucket{{le=\"0.064\",{labels}}} 1"),
+            "towpath_lost_leases_total{reason=\"replaced\"} 1",
+            "towpath_reclaims_total 3",
+            "towpath_http_requests_total{method=\"GET\",route=\"/v1/calls/{call_id}\",status=\"200\"} 1",
+        ] {
+            assert!(text.contains(line), "{line}\nis not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_forgotten_function_is_no_longer_shown() {
+        let metrics = Metrics::new();
+        let now = Timestamp::from_millis(2_000);
+        assert!(metrics.render(&[view(7)], now).contains("towpath_backlog{"));
+        assert!(!metrics.render(&[], now).contains("towpath_backlog{"));
+    }
+
+    #[test]
+    fn invented_methods_share_one_label() {
+        let metrics = Metrics::new();
+        for name in ["ABC", "DEF"] {
+            metrics.count_request(&Method::from_bytes(name.as_bytes()).unwrap(), "none", 405);
+        }
+        let text = metrics.render(&[], Timestamp::from_millis(0));
+        assert!(text.contains(r#"towpath_http_requests_total{method="other",route="none",status="405"} 2"#), "{text}");
+    }
+}

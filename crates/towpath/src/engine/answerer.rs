@@ -1,0 +1,84 @@
+//! Sends answers: whatever piled up while the last ones were under way goes in one move. No timer, so a lone answer goes at once.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use towpath_core::call::Answer;
+use towpath_core::ids::DeliveryId;
+use towpath_core::store::{CompleteCalls, Completed, StoreError};
+
+use super::backoff::Backoff;
+use super::desk::{Desk, Finished, Ticket};
+
+/// At most this many answers go in one move.
+const BATCH_MAX: usize = 256;
+
+/// An answer on its way.
+struct Pending {
+    ticket: Ticket,
+    delivery: DeliveryId,
+    answer: Answer,
+}
+
+pub(crate) async fn run(desk: Arc<Desk>, mut finished: mpsc::UnboundedReceiver<Finished>) {
+    let mut batch = Vec::new();
+    while finished.recv_many(&mut batch, BATCH_MAX).await > 0 {
+        let mut done: Vec<Ticket> = Vec::with_capacity(batch.len());
+        let mut pending = Vec::with_capacity(batch.len());
+        for Finished { ticket, delivery, answer } in batch.drain(..) {
+            match answer {
+                Some(answer) => pending.push(Pending { ticket, delivery, answer }),
+                None => done.push(ticket),
+            }
+        }
+        done.extend(pending.iter().map(|answer| answer.ticket));
+        send(&desk, pending).await;
+        desk.remove(done);
+    }
+}
+
+/// Sends answers until the store has taken them or they are of no use any more. Saying one twice is harmless.
+async fn send(desk: &Desk, mut pending: Vec<Pending>) {
+    let mut backoff = Backoff::new(desk.clock(), "send answers");
+    while !pending.is_empty() {
+        match complete(desk, &pending).await {
+            Ok(replies) => {
+                backoff.succeeded();
+                log_lost(&pending, &replies);
+                return;
+            }
+            Err(StoreError::Corrupt(cause)) => return send_singly(desk, pending, &cause).await,
+            Err(error) => {
+                if backoff.failed(error).await.is_err() {
+                    return;
+                }
+            }
+        }
+        let now = desk.clock().now();
+        pending.retain(|answer| desk.may_answer(answer.ticket, now));
+    }
+}
+
+/// One call that cannot be read must not hold up the others.
+async fn send_singly(desk: &Desk, pending: Vec<Pending>, cause: &str) {
+    tracing::error!(%cause, "the store cannot read a call that was answered");
+    for answer in pending {
+        let one = [answer];
+        if let Err(error) = complete(desk, &one).await {
+            tracing::error!(%error, delivery = %one[0].delivery, "an answer could not be kept");
+        }
+    }
+}
+
+async fn complete(desk: &Desk, pending: &[Pending]) -> Result<Vec<Completed>, StoreError> {
+    let answers = pending.iter().map(|answer| (answer.delivery.clone(), answer.answer.clone())).collect();
+    desk.store().complete(CompleteCalls { worker: desk.worker_id().clone(), answers }).await
+}
+
+fn log_lost(pending: &[Pending], replies: &[Completed]) {
+    for (answer, reply) in pending.iter().zip(replies) {
+        if let Completed::Lost(why) = reply {
+            tracing::info!(delivery = %answer.delivery, why = why.as_str(), "an answer came too late and was refused");
+        }
+    }
+}

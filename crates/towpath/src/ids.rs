@@ -1,0 +1,94 @@
+//! The system's ids: ordered by time, unique without asking anyone.
+
+use towpath_core::ids::Ids;
+use towpath_core::names::{CallId, WorkerId};
+use uuid::Uuid;
+
+/// The longest host name that a worker id shows.
+const HOST_CHARS_MAX: usize = 64;
+
+/// Ids that are unique over all machines: UUIDs of version 7 for calls, `host-pid-random` for workers.
+///
+/// ```
+/// use towpath::{Ids, SystemIds};
+///
+/// let ids = SystemIds::new();
+/// assert_ne!(ids.call_id(), ids.call_id());
+/// assert!(!ids.worker_id().as_str().contains(':'));
+/// ```
+#[derive(Debug)]
+pub struct SystemIds {
+    /// `host-pid`, so that a person who sees a worker's id knows where to look.
+    process: String,
+}
+
+impl SystemIds {
+    /// A source of ids for this process.
+    pub fn new() -> Self {
+        Self { process: format!("{}-{}", host_name(), std::process::id()) }
+    }
+}
+
+impl Default for SystemIds {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Ids for SystemIds {
+    fn call_id(&self) -> CallId {
+        let mut buffer = Uuid::encode_buffer();
+        let text = new_uuid().hyphenated().encode_lower(&mut buffer);
+        CallId::new(&*text).expect("the text of a UUID is a valid id")
+    }
+
+    fn worker_id(&self) -> WorkerId {
+        let uuid = new_uuid().simple().to_string();
+        // The tail is the random part; the head is the time, which two workers of one start share.
+        let tail = &uuid[uuid.len() - 12..];
+        WorkerId::new(format!("{}-{tail}", self.process)).expect("the host name was cleaned when it was read")
+    }
+}
+
+fn new_uuid() -> Uuid {
+    #[expect(clippy::disallowed_methods, reason = "this is the source of ids that everyone else asks")]
+    Uuid::now_v7()
+}
+
+fn host_name() -> String {
+    let told = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| std::env::var("HOSTNAME").ok());
+    clean_host_name(told.as_deref().unwrap_or("").trim())
+}
+
+/// A host name with nothing in it that a worker id may not hold.
+fn clean_host_name(told: &str) -> String {
+    let is_bad = |c: char| c == ':' || c.is_control() || c.is_whitespace();
+    let name: String = told.chars().take(HOST_CHARS_MAX).map(|c| if is_bad(c) { '-' } else { c }).collect();
+    if name.is_empty() { "host".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_id_says_which_process_it_is() {
+        let id = SystemIds::new().worker_id();
+        assert!(id.as_str().contains(&format!("-{}-", std::process::id())), "{id}");
+    }
+
+    #[test]
+    fn odd_host_names_still_make_worker_ids() {
+        for told in ["", "a:b", "a\u{7}b", &"ü".repeat(300)] {
+            let ids = SystemIds { process: format!("{}-1", clean_host_name(told)) };
+            assert!(ids.worker_id().as_str().ends_with(|c: char| c.is_ascii_hexdigit()), "{told}");
+        }
+    }
+
+    #[test]
+    fn ids_made_later_sort_later() {
+        let ids = SystemIds::new();
+        let made: Vec<CallId> = (0..1_000).map(|_| ids.call_id()).collect();
+        assert!(made.is_sorted());
+    }
+}

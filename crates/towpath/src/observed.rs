@@ -1,0 +1,270 @@
+//! A store that is listened to: counts for the observer, and the alarm when the disk failed. Written once, for every store.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+use towpath_core::call::LostLease;
+use towpath_core::ids::DeliveryId;
+use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
+use towpath_core::names::{CallId, FunctionKey, WorkerId};
+use towpath_core::payload::Payload;
+use towpath_core::store::{
+    CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Ended, Fired, Heartbeat, InspectStore,
+    RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, Store, StoreError, StoreTrouble, SubmitCall, Submitted, TimerStore,
+};
+use towpath_core::time::Timestamp;
+use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
+
+/// Somebody who counts what happens in this process. Every method does nothing unless it is written; none may block.
+///
+/// A call that a claim finds to be expired or poisoned ends without being told here: the store's reply does not name it.
+pub trait Observer: Send + Sync {
+    /// A new call was taken.
+    fn submitted(&self, _function: &FunctionKey) {}
+    /// A call ended.
+    fn ended(&self, _ended: &Ended) {}
+    /// A worker learnt that a delivery is no longer its own, or its late answer was refused.
+    fn lost_lease(&self, _why: LostLease) {}
+    /// So many leases ran out; their calls wait for another worker.
+    fn reclaimed(&self, _count: u64) {}
+    /// A handler failed and its call will be tried again.
+    fn retried(&self, _function: &FunctionKey) {}
+    /// The store was in trouble.
+    fn store_error(&self, _error: &StoreError) {}
+    /// The store has answered once more, well or badly.
+    fn replied(&self) {}
+}
+
+/// An observer that looks away.
+pub(crate) struct Nobody;
+
+impl Observer for Nobody {}
+
+/// The store with an ear at its door.
+pub(crate) struct ObservedStore {
+    store: Arc<dyn Store>,
+    /// `None`: nobody counts, so nothing is read for counting's sake.
+    observer: Option<Arc<dyn Observer>>,
+    broken: watch::Sender<Option<String>>,
+}
+
+impl ObservedStore {
+    pub(crate) fn new(store: Arc<dyn Store>, observer: Option<Arc<dyn Observer>>) -> Self {
+        Self { store, observer, broken: watch::Sender::new(None) }
+    }
+
+    /// Hears why the store is broken, once it is.
+    pub(crate) fn broken(&self) -> watch::Receiver<Option<String>> {
+        self.broken.subscribe()
+    }
+
+    fn observer(&self) -> &dyn Observer {
+        self.observer.as_deref().unwrap_or(&Nobody)
+    }
+
+    /// Every reply goes through here.
+    fn heard<T>(&self, reply: Result<T, StoreError>) -> Result<T, StoreError> {
+        self.observer().replied();
+        if let Err(error) = &reply {
+            self.observer().store_error(error);
+            if let StoreError::Unavailable(StoreTrouble::Broken(cause)) = error {
+                self.broken.send_if_modified(|known| {
+                    let is_news = known.is_none();
+                    known.get_or_insert_with(|| cause.clone());
+                    is_news
+                });
+            }
+        }
+        reply
+    }
+
+    fn heard_renewal(&self, reply: Result<Renewal, StoreError>) -> Result<Renewal, StoreError> {
+        if let Ok(Renewal::Lost(why)) = &reply {
+            self.observer().lost_lease(*why);
+        }
+        self.heard(reply)
+    }
+
+    async fn heard_completed(&self, observer: &dyn Observer, call_id: &CallId, reply: &Completed) {
+        match reply {
+            Completed::Recorded { ended: Some(ended) } => observer.ended(ended),
+            // The reply does not say which function it was. Failures are rare enough to look it up.
+            Completed::Recorded { ended: None } => {
+                if let Ok(Some(view)) = self.store.call(call_id).await {
+                    observer.retried(&view.request.function);
+                }
+            }
+            Completed::AlreadyRecorded => {}
+            Completed::Lost(why) => observer.lost_lease(*why),
+        }
+    }
+
+    async fn heard_cancelled(&self, call_id: &CallId) {
+        let Some(observer) = &self.observer else { return };
+        if let Ok(Some(CallView { call, request, .. })) = self.store.call(call_id).await
+            && let Some(ended_at) = call.ended_at
+        {
+            let took = ended_at.since(call.submitted_at);
+            observer.ended(&Ended { call_id: call.call_id, function: request.function, state: call.state, took });
+        }
+    }
+}
+
+#[async_trait]
+impl CallStore for ObservedStore {
+    async fn submit(&self, call: SubmitCall) -> Result<Submitted, StoreError> {
+        let function = call.request.function.clone();
+        let reply = self.heard(self.store.submit(call).await)?;
+        if let Submitted::Accepted { .. } = &reply {
+            self.observer().submitted(&function);
+        }
+        Ok(reply)
+    }
+
+    async fn claim(&self, want: ClaimCalls) -> Result<Vec<Delivery>, StoreError> {
+        self.heard(self.store.claim(want).await)
+    }
+
+    async fn renew(&self, leases: RenewCalls) -> Result<Vec<Renewal>, StoreError> {
+        let replies = self.heard(self.store.renew(leases).await)?;
+        for reply in &replies {
+            if let Renewal::Lost(why) = reply {
+                self.observer().lost_lease(*why);
+            }
+        }
+        Ok(replies)
+    }
+
+    async fn complete(&self, answers: CompleteCalls) -> Result<Vec<Completed>, StoreError> {
+        let Some(observer) = &self.observer else {
+            return self.heard(self.store.complete(answers).await);
+        };
+        let call_ids: Vec<CallId> = answers.answers.iter().map(|(delivery, _)| delivery.call_id.clone()).collect();
+        let replies = self.heard(self.store.complete(answers).await)?;
+        for (call_id, reply) in call_ids.iter().zip(&replies) {
+            self.heard_completed(observer.as_ref(), call_id, reply).await;
+        }
+        Ok(replies)
+    }
+
+    async fn release(&self, worker: &WorkerId, deliveries: Vec<DeliveryId>) -> Result<u64, StoreError> {
+        self.heard(self.store.release(worker, deliveries).await)
+    }
+
+    async fn park(&self, worker: &WorkerId, delivery: &DeliveryId, parked: bool) -> Result<Renewal, StoreError> {
+        self.heard_renewal(self.store.park(worker, delivery, parked).await)
+    }
+
+    async fn report_progress(&self, worker: &WorkerId, delivery: &DeliveryId, progress: Payload) -> Result<Renewal, StoreError> {
+        self.heard_renewal(self.store.report_progress(worker, delivery, progress).await)
+    }
+
+    async fn cancel(&self, call_id: &CallId) -> Result<Cancelled, StoreError> {
+        let reply = self.heard(self.store.cancel(call_id).await)?;
+        if reply == Cancelled::Done {
+            self.heard_cancelled(call_id).await;
+        }
+        Ok(reply)
+    }
+
+    async fn replay_dead(&self, call_id: &CallId, replay_id: CallId) -> Result<Replayed, StoreError> {
+        self.heard(self.store.replay_dead(call_id, replay_id).await)
+    }
+
+    async fn drop_dead(&self, call_id: &CallId) -> Result<bool, StoreError> {
+        self.heard(self.store.drop_dead(call_id).await)
+    }
+
+    fn watch(&self, call_id: &CallId) -> Box<dyn CallWatch> {
+        self.store.watch(call_id)
+    }
+
+    async fn attention(&self, worker: &WorkerId) {
+        self.store.attention(worker).await;
+    }
+}
+
+#[async_trait]
+impl RegistryStore for ObservedStore {
+    async fn register(&self, worker: RegisterWorker) -> Result<(), StoreError> {
+        self.heard(self.store.register(worker).await)
+    }
+
+    async fn heartbeat(&self, worker: &WorkerId) -> Result<Heartbeat, StoreError> {
+        self.heard(self.store.heartbeat(worker).await)
+    }
+
+    async fn unregister(&self, worker: &WorkerId) -> Result<u64, StoreError> {
+        self.heard(self.store.unregister(worker).await)
+    }
+
+    async fn define(&self, function: FunctionDefinition) -> Result<(), StoreError> {
+        self.heard(self.store.define(function).await)
+    }
+
+    async fn forget(&self, function: &FunctionKey) -> Result<bool, StoreError> {
+        self.heard(self.store.forget(function).await)
+    }
+
+    async fn find(&self, function: &FunctionKey, until: Timestamp) -> Result<Option<FunctionView>, StoreError> {
+        self.heard(self.store.find(function, until).await)
+    }
+
+    async fn functions_changed(&self, seen: u64) -> Result<u64, StoreError> {
+        self.heard(self.store.functions_changed(seen).await)
+    }
+
+    async fn config(&self) -> Result<ConfigView, StoreError> {
+        self.heard(self.store.config().await)
+    }
+
+    async fn set_config(&self, change: SetConfig) -> Result<Option<ConfigView>, StoreError> {
+        self.heard(self.store.set_config(change).await)
+    }
+
+    async fn config_changed(&self, seen: u64, until: Timestamp) -> Result<ConfigView, StoreError> {
+        self.heard(self.store.config_changed(seen, until).await)
+    }
+}
+
+#[async_trait]
+impl TimerStore for ObservedStore {
+    async fn fire_due(&self, limit: u32) -> Result<Fired, StoreError> {
+        let fired = self.heard(self.store.fire_due(limit).await)?;
+        for ended in &fired.ended {
+            self.observer().ended(ended);
+        }
+        if fired.reclaimed > 0 {
+            self.observer().reclaimed(fired.reclaimed);
+        }
+        Ok(fired)
+    }
+
+    async fn due_before(&self, known: Option<Timestamp>) -> Timestamp {
+        self.store.due_before(known).await
+    }
+}
+
+#[async_trait]
+impl InspectStore for ObservedStore {
+    async fn call(&self, call_id: &CallId) -> Result<Option<CallView>, StoreError> {
+        self.heard(self.store.call(call_id).await)
+    }
+
+    async fn calls(&self, filter: &CallFilter, page: PageRequest) -> Result<Page<CallView>, StoreError> {
+        self.heard(self.store.calls(filter, page).await)
+    }
+
+    async fn functions(&self) -> Result<Vec<FunctionView>, StoreError> {
+        self.heard(self.store.functions().await)
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
+        self.heard(self.store.workers().await)
+    }
+
+    async fn probe(&self) -> Result<StoreStatus, StoreError> {
+        self.heard(self.store.probe().await)
+    }
+}

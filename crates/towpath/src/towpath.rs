@@ -1,0 +1,181 @@
+//! The one door: a store, a clock, a source of ids, and the loops that keep time.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use towpath_core::clock::Clock;
+use towpath_core::ids::Ids;
+use towpath_core::store::Store;
+
+use crate::clock::SystemClock;
+use crate::engine::Engine;
+use crate::functions::FunctionCache;
+use crate::ids::SystemIds;
+use crate::observed::{ObservedStore, Observer};
+use crate::open::{self, CloseStore, OpenError, OpenStore};
+use crate::worker::WorkerBuilder;
+
+/// A handle on a store. Clones share it; when the last one is gone, its loops stop.
+#[derive(Clone)]
+pub struct Towpath {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn Ids>,
+    functions: Arc<FunctionCache>,
+    broken: watch::Receiver<Option<String>>,
+    engine: Engine,
+    closer: Option<Box<dyn CloseStore>>,
+}
+
+impl Towpath {
+    /// Opens a store: `sqlite:./.towpath` (a folder), `sqlite:orders.db` (a file) or `memory:`.
+    pub async fn open(url: &str) -> Result<Self, OpenError> {
+        Self::builder().open(url).await
+    }
+
+    /// The same as [`Towpath::open`], for stores that are reached over a network.
+    pub async fn connect(url: &str) -> Result<Self, OpenError> {
+        Self::open(url).await
+    }
+
+    /// For those who bring their own clock, ids, observer or store.
+    pub fn builder() -> TowpathBuilder {
+        TowpathBuilder::default()
+    }
+
+    /// A worker to be: add functions, then start it.
+    pub fn worker(&self) -> WorkerBuilder {
+        WorkerBuilder::new(self.clone())
+    }
+
+    /// The store itself, observed.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
+    }
+
+    /// The clock that judges.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.inner.clock
+    }
+
+    /// Where new ids come from.
+    pub fn ids(&self) -> &Arc<dyn Ids> {
+        &self.inner.ids
+    }
+
+    /// Ends when the disk failed in a way that leaves nothing to trust, and says how. The store takes nothing more until it is opened
+    /// again, so a process that only serves it should end.
+    pub async fn broken(&self) -> String {
+        let mut broken = self.inner.broken.clone();
+        match broken.wait_for(Option::is_some).await {
+            Ok(cause) => cause.clone().unwrap_or_default(),
+            // The sender lives in the store, which lives in this handle.
+            Err(_closed) => std::future::pending().await,
+        }
+    }
+
+    /// Stops the loops and closes the store. Drain workers before; what they still hold comes back by its lease.
+    pub async fn close(&self) {
+        self.inner.engine.stop().await;
+        if let Some(closer) = &self.inner.closer {
+            closer.close().await;
+        }
+    }
+
+    pub(crate) fn functions(&self) -> &FunctionCache {
+        &self.inner.functions
+    }
+}
+
+impl fmt::Debug for Towpath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Towpath").field("clock", &self.inner.clock).finish_non_exhaustive()
+    }
+}
+
+/// A handle to be.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use towpath::{Towpath, VirtualClock};
+///
+/// let clock = VirtualClock::new();
+/// let towpath = Towpath::builder().clock(Arc::new(clock.clone())).open("memory:").await?;
+/// # towpath.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Default)]
+pub struct TowpathBuilder {
+    clock: Option<Arc<dyn Clock>>,
+    ids: Option<Arc<dyn Ids>>,
+    observer: Option<Arc<dyn Observer>>,
+    owner: Option<String>,
+}
+
+impl TowpathBuilder {
+    /// The clock that judges. Default: the system's.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Where new ids come from. Default: the system.
+    #[must_use]
+    pub fn ids(mut self, ids: Arc<dyn Ids>) -> Self {
+        self.ids = Some(ids);
+        self
+    }
+
+    /// Somebody who counts.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// Who opens the store, for the message that the next one gets who tries to: `towpath serve on 127.0.0.1:8690`.
+    #[must_use]
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// Opens a store: `sqlite:./.towpath` (a folder), `sqlite:orders.db` (a file) or `memory:`.
+    pub async fn open(mut self, url: &str) -> Result<Towpath, OpenError> {
+        let clock = Arc::clone(self.clock.get_or_insert_with(|| Arc::new(SystemClock::new())));
+        let owner = self.owner.take().unwrap_or_else(|| format!("a program using towpath, process {}", std::process::id()));
+        Ok(self.start(open::open(url, owner, clock).await?))
+    }
+
+    /// Uses a store that is open already. The store must judge by the same clock. Call it inside a Tokio runtime: loops start here.
+    pub fn with_store(self, store: Arc<dyn Store>) -> Towpath {
+        self.start(OpenStore { store, closer: None })
+    }
+
+    fn start(self, open: OpenStore) -> Towpath {
+        let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
+        let ids = self.ids.unwrap_or_else(|| Arc::new(SystemIds::new()));
+        let observed = Arc::new(ObservedStore::new(open.store, self.observer));
+        let broken = observed.broken();
+        let store: Arc<dyn Store> = observed;
+        let functions = Arc::new(FunctionCache::default());
+        let engine = Engine::start(&store, &clock, &functions);
+        let inner = Inner { store, clock, ids, functions, broken, engine, closer: open.closer };
+        Towpath { inner: Arc::new(inner) }
+    }
+}
+
+impl fmt::Debug for TowpathBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TowpathBuilder").field("clock", &self.clock).field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
