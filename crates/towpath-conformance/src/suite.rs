@@ -186,6 +186,7 @@ macro_rules! every_case {
                 a_replay_is_a_new_call_with_the_same_request
                 a_replay_of_a_poisoned_call_forgets_its_crashes
                 a_dead_letter_is_replayed_once
+                a_replay_under_an_id_that_is_taken_changes_nothing
                 a_replay_goes_behind_all_that_wait
                 a_replay_takes_the_key_along
                 a_replay_is_taken_however_full_the_backlog_is
