@@ -21,11 +21,11 @@ const TROUBLE_FOR: Duration = Duration::from_secs(60);
 
 const EXAMPLES: &str = "\
 Examples:
-  towpath calls                                  the newest calls
-  towpath calls list --state running,delayed     those that are not over
+  towpath calls                                the newest calls
+  towpath calls list --state running,delayed   those that are not over
   towpath calls list --function add --limit 5
-  towpath calls show ID                          everything that is known of one
-  towpath calls wait ID                          waits for its end and prints its data, as `towpath call` does
+  towpath calls show ID                        all that is known of one
+  towpath calls wait ID                        prints its data when it is over
   towpath calls cancel ID";
 
 /// List, show, await or cancel calls
@@ -115,7 +115,9 @@ fn check_states(states: Option<&str>) -> Result<(), Failure> {
         None => Ok(()),
         Some(word) => {
             let known = CallState::ALL.map(CallState::as_str).join(", ");
-            Err(Failure::usage("unknown_state", format!("'{word}' is no state of a call")).field("state").hint(format!("states are {known}")))
+            Err(Failure::usage("unknown_state", format!("'{word}' is no state of a call"))
+                .field("state")
+                .hint(format!("states are {known}")))
         }
     }
 }
@@ -158,7 +160,8 @@ pub(crate) fn show_list(out: Output, list: &CallList, nothing: &str) {
 
 fn row(call: &CallDetail) -> Vec<Cell> {
     let took = call.ended_at.map_or_else(String::new, |at| words::between(call.submitted_at, at));
-    let error = failure_of(call).map_or_else(String::new, |failure| json_text::brief(&format!("{}: {}", failure.code, failure.message), 60));
+    let error =
+        failure_of(call).map_or_else(String::new, |failure| json_text::brief(&format!("{}: {}", failure.code, failure.message), 60));
     vec![
         Cell::new(&call.call_id),
         Cell::new(&call.function_name),
@@ -171,9 +174,10 @@ fn row(call: &CallDetail) -> Vec<Cell> {
     ]
 }
 
-/// What went wrong last.
+/// What went wrong last, unless all is well since.
 fn failure_of(call: &CallDetail) -> Option<&FailureBody> {
-    call.outcome.as_ref().and_then(|outcome| outcome.error.as_ref()).or(call.last_failure.as_ref())
+    let of_the_end = call.outcome.as_ref().and_then(|outcome| outcome.error.as_ref());
+    of_the_end.or(call.last_failure.as_ref().filter(|_| call.state != "completed"))
 }
 
 async fn show(client: &Client, out: Output, call_id: &str) -> Result<Exit, Failure> {
@@ -196,14 +200,20 @@ fn facts(call: &CallDetail) -> Vec<(&'static str, String)> {
         ("call", call.call_id.clone()),
         ("function", call.function_name.clone()),
         ("scope", call.scope.clone()),
-        ("state", if call.cancel_requested && call.outcome.is_none() { format!("{}, asked to stop", call.state) } else { call.state.clone() }),
+        (
+            "state",
+            if call.cancel_requested && call.outcome.is_none() { format!("{}, asked to stop", call.state) } else { call.state.clone() },
+        ),
         ("attempt", format!("{} ({} failed, {} lost with their worker)", call.attempt, call.failures, call.crashes)),
         ("submitted", format!("{}, {}", words::instant(call.submitted_at), words::ago(call.submitted_at))),
         ("deadline", words::instant(call.deadline)),
     ];
     facts.extend(call.started_at.map(|at| ("started", words::instant(at))));
     facts.extend(call.next_attempt_at.map(|at| ("next attempt", words::instant(at))));
-    facts.extend(call.ended_at.map(|at| ("ended", format!("{}, {} after it was submitted", words::instant(at), words::between(call.submitted_at, at)))));
+    facts.extend(
+        call.ended_at
+            .map(|at| ("ended", format!("{}, {} after it was submitted", words::instant(at), words::between(call.submitted_at, at)))),
+    );
     facts.extend(call.worker_id.clone().map(|id| ("worker", id)));
     facts.extend((call.depth > 0).then(|| ("depth", call.depth.to_string())));
     facts.extend(call.parent_call_id.clone().map(|id| ("called by", id)));
@@ -214,7 +224,12 @@ fn facts(call: &CallDetail) -> Vec<(&'static str, String)> {
     facts.extend(failure_of(call).map(|failure| ("error", format!("{}: {}", failure.code, failure.message))));
     facts.push(("params", json_text::pretty(call.params.get())));
     facts.extend(call.input_item.as_ref().map(|item| ("input item", json_text::pretty(item.get()))));
-    facts.extend(call.outcome.as_ref().and_then(|outcome| outcome.data.as_ref()).map(|data| ("data", json_text::pretty(data.get()))));
+    facts.extend(
+        call.outcome
+            .as_ref()
+            .filter(|outcome| outcome.kind == "ok")
+            .map(|outcome| ("data", outcome.data.as_ref().map_or_else(|| "null".to_owned(), |data| json_text::pretty(data.get())))),
+    );
     facts
 }
 

@@ -19,8 +19,8 @@ const EXAMPLES: &str = "\
 Examples:
   towpath config get
   towpath config set '{\"mode\":\"careful\"}'
-  towpath config set @config.json --if-version 3     only if nobody changed it since
-  towpath config watch                               one line for each change, until Ctrl-C";
+  towpath config set @config.json --if-version 3   if nobody changed it since
+  towpath config watch                             a line for each change";
 
 /// Read, write or watch the shared configuration
 #[derive(Args, Debug)]
@@ -74,7 +74,11 @@ fn show(out: Output, config: &ConfigBody) {
     if config.version == 0 {
         out.note("nobody has set it yet");
     } else {
-        out.note(&format!("version {}{}", config.version, config.updated_at.map_or_else(String::new, |at| format!(", set {}", words::ago(at)))));
+        out.note(&format!(
+            "version {}{}",
+            config.version,
+            config.updated_at.map_or_else(String::new, |at| format!(", set {}", words::ago(at)))
+        ));
     }
     let text = config.value.get();
     if out.stdout_is_terminal() { out.line(&json_text::pretty(text)) } else { out.line(&json_text::brief(text, usize::MAX)) }

@@ -18,14 +18,15 @@ use super::{calls, words};
 const BULK_MAX: u32 = 10_000;
 
 const EXAMPLES: &str = "\
-A call becomes a dead letter when every attempt failed, or when worker after worker died of it.
+A call becomes a dead letter when every attempt failed, or when worker after
+worker died of it.
 
 Examples:
-  towpath dlq list                              what was given up, and why
+  towpath dlq list                             what was given up, and why
   towpath dlq show ID
-  towpath dlq replay ID                         runs it again as a new call
-  towpath dlq replay --all --function charge    after the cause is gone
-  towpath dlq drop --all --yes                  forgets all of them, without asking";
+  towpath dlq replay ID                        runs it again as a new call
+  towpath dlq replay --all --function charge   once the cause is gone
+  towpath dlq drop --all --yes                 forgets all, without asking";
 
 /// List, show, replay or drop dead letters
 #[derive(Args, Debug)]

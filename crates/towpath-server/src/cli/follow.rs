@@ -90,7 +90,8 @@ struct Watcher {
 impl Watcher {
     fn new(out: Output) -> Self {
         let bar = out.stderr_is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{spinner:.cyan} {msg} {elapsed:.dim}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+            let style =
+                ProgressStyle::with_template("{spinner:.cyan} {msg} {elapsed:.dim}").unwrap_or_else(|_| ProgressStyle::default_spinner());
             let bar = ProgressBar::new_spinner().with_style(style);
             bar.enable_steady_tick(Duration::from_millis(120));
             bar
@@ -142,7 +143,9 @@ impl Watcher {
             Ok(function) if function.healthy_workers == 0 && function.target.is_none() => {
                 self.say(&format!("waiting: no worker serves '{name}' now; start one with `towpath worker {name} --exec CMD`"));
             }
-            Ok(function) => self.say(&format!("waiting: {} before it or beside it", words::plural(function.queued + function.running, "call"))),
+            Ok(function) => {
+                self.say(&format!("waiting: {} before it or beside it", words::plural(function.queued + function.running, "call")));
+            }
             Err(_) => {} // only an explanation; the wait itself will tell of real trouble
         }
     }
@@ -157,12 +160,11 @@ impl Drop for Watcher {
 }
 
 fn failed_attempt(detail: &CallDetail) -> String {
-    let reason = detail.last_failure.as_ref().map_or_else(String::new, |failure| {
-        format!(": {}: {}", failure.code, json_text::brief(&failure.message, 300))
-    });
-    let next = detail.next_attempt_at.map_or_else(String::new, |at| {
-        format!("; next attempt in {}", words::between(time::unix_ms(), at))
-    });
+    let reason = detail
+        .last_failure
+        .as_ref()
+        .map_or_else(String::new, |failure| format!(": {}: {}", failure.code, json_text::brief(&failure.message, 300)));
+    let next = detail.next_attempt_at.map_or_else(String::new, |at| format!("; next attempt in {}", words::between(time::unix_ms(), at)));
     format!("attempt {} failed{reason}{next}", detail.failures)
 }
 

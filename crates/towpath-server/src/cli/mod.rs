@@ -44,9 +44,9 @@ const ABOUT: &str = "Durable function calls: call a function by name from anywhe
 
 const FIRST_STEPS: &str = "\
 First steps:
-  towpath dev                                  a server with some functions to play with
-  towpath call add '{\"a\":1,\"b\":2}'             in another terminal: calls one of them
-  towpath worker upper --exec 'tr a-z A-Z'     serves a function of your own
+  towpath dev                                a server with functions to play with
+  towpath call add '{\"a\":1,\"b\":2}'         in another terminal: calls one
+  towpath worker upper --exec 'tr a-z A-Z'   serves a function of your own
   towpath call upper '{\"text\":\"hi\"}'";
 
 /// The whole command line.
@@ -114,7 +114,8 @@ fn in_runtime(cli: Cli, out: Output) -> Result<Exit, Failure> {
         Command::Dev(_) | Command::Serve(_) | Command::Worker(_) => tokio::runtime::Builder::new_multi_thread().enable_all().build(),
         _short => tokio::runtime::Builder::new_current_thread().enable_all().build(),
     };
-    let runtime = runtime.map_err(|error| Failure::new(Exit::Failed, "no_runtime", format!("the process cannot start its threads: {error}")))?;
+    let runtime =
+        runtime.map_err(|error| Failure::new(Exit::Failed, "no_runtime", format!("the process cannot start its threads: {error}")))?;
     runtime.block_on(dispatch(cli.globals, cli.command, out))
 }
 

@@ -10,9 +10,10 @@ use super::output::Output;
 
 /// Shows the data of a call that ended well; anything else is a failure.
 pub(crate) fn conclude(out: Output, detail: CallDetail, durability: &str) -> Result<Exit, Failure> {
-    let Some(data) = detail.outcome.as_ref().filter(|outcome| outcome.kind == "ok").and_then(|outcome| outcome.data.clone()) else {
+    let Some(ended_well) = detail.outcome.as_ref().filter(|outcome| outcome.kind == "ok") else {
         return Err(failure_of(&detail));
     };
+    let data = ended_well.data.clone().unwrap_or_else(json_text::null);
     if out.is_json() {
         out.json(&CallAnswer { call_id: detail.call_id, success: true, data, durability: durability.to_owned() });
     } else if out.stdout_is_terminal() {
@@ -29,7 +30,6 @@ fn failure_of(detail: &CallDetail) -> Failure {
     let kind = detail.outcome.as_ref().map_or("", |outcome| outcome.kind.as_str());
     let error = detail.outcome.as_ref().and_then(|outcome| outcome.error.as_ref());
     match kind {
-        "ok" => Failure::new(Exit::Failed, "no_data", format!("call {id} of '{name}' ended well but its data is gone")),
         "failed" => Failure::new(Exit::Failed, "call_failed", format!("call {id} of '{name}' failed: {}", sentence(error)))
             .details(&json!({ "call_id": id, "error": error })),
         "dead" => {
@@ -42,13 +42,20 @@ fn failure_of(detail: &CallDetail) -> Failure {
         "timed_out" => Failure::new(Exit::NotNow, "call_timed_out", format!("call {id} of '{name}' was still running at its deadline"))
             .hint("give it longer with --timeout")
             .details(&json!({ "call_id": id, "phase": "running" })),
-        "expired" => Failure::new(Exit::NotNow, "call_timed_out", format!("call {id} of '{name}' was still waiting for a worker at its deadline"))
-            .hint(format!("see who serves it with `towpath functions show {name}`, or give it longer with --timeout"))
-            .details(&json!({ "call_id": id, "phase": "queued" })),
-        "cancelled" => Failure::new(Exit::Failed, "call_cancelled", format!("call {id} of '{name}' was cancelled"))
-            .details(&json!({ "call_id": id })),
-        other => Failure::new(Exit::Failed, "unknown_outcome", format!("call {id} of '{name}' ended as '{other}', which this version does not know"))
-            .hint("use a towpath as new as the server"),
+        "expired" => {
+            Failure::new(Exit::NotNow, "call_timed_out", format!("call {id} of '{name}' was still waiting for a worker at its deadline"))
+                .hint(format!("see who serves it with `towpath functions show {name}`, or give it longer with --timeout"))
+                .details(&json!({ "call_id": id, "phase": "queued" }))
+        }
+        "cancelled" => {
+            Failure::new(Exit::Failed, "call_cancelled", format!("call {id} of '{name}' was cancelled")).details(&json!({ "call_id": id }))
+        }
+        other => Failure::new(
+            Exit::Failed,
+            "unknown_outcome",
+            format!("call {id} of '{name}' ended as '{other}', which this version does not know"),
+        )
+        .hint("use a towpath as new as the server"),
     }
 }
 

@@ -15,7 +15,8 @@ pub(crate) struct Signals {
 impl Signals {
     /// From now on these signals no longer end the process by themselves.
     pub(crate) fn listen() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, "no_signals", format!("signals cannot be caught: {error}")));
+        let listen =
+            |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, "no_signals", format!("signals cannot be caught: {error}")));
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 

@@ -71,7 +71,8 @@ impl HttpTransport {
 
 fn bearer(key: &str) -> Result<header::HeaderValue, Failure> {
     let mut value = header::HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| {
-        Failure::usage("invalid_api_key", "the API key holds characters that cannot be sent: check where it was copied from").field("api-key")
+        Failure::usage("invalid_api_key", "the API key holds characters that cannot be sent: check where it was copied from")
+            .field("api-key")
     })?;
     value.set_sensitive(true);
     Ok(value)

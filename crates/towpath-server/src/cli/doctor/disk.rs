@@ -34,9 +34,7 @@ fn file_system(folder: &Path) -> Finding {
     let local = "keep the data folder on a local disk";
     match kind.as_deref() {
         None => Finding::info("file system", "its kind cannot be told on this system", "make sure that it is a local disk"),
-        Some(kind) if is_remote(kind) => {
-            Finding::fail("file system", format!("{kind}, where locks and fsync cannot be relied on"), local)
-        }
+        Some(kind) if is_remote(kind) => Finding::fail("file system", format!("{kind}, where locks and fsync cannot be relied on"), local),
         Some("tmpfs" | "ramfs") => Finding::warn("file system", "in memory: everything is gone after a reboot", local),
         Some("overlay" | "overlayfs") => {
             let advice = "mount a volume for the data folder; a container's own layer goes away with the container";
@@ -47,8 +45,7 @@ fn file_system(folder: &Path) -> Finding {
 }
 
 fn is_remote(kind: &str) -> bool {
-    const REMOTE: [&str; 12] =
-        ["nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "virtiofs"];
+    const REMOTE: [&str; 12] = ["nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "virtiofs"];
     REMOTE.contains(&kind) || kind == "fuse" || kind.starts_with("fuse.")
 }
 
@@ -153,7 +150,8 @@ mod tests {
 
     #[test]
     fn the_deepest_mount_tells_the_file_system() {
-        let cases = [("/srv/data", "ext4"), ("/tmp/x", "tmpfs"), ("/tmpfoo", "ext4"), ("/mnt/my share/a", "nfs4"), ("/mnt/my share/fast", "xfs")];
+        let cases =
+            [("/srv/data", "ext4"), ("/tmp/x", "tmpfs"), ("/tmpfoo", "ext4"), ("/mnt/my share/a", "nfs4"), ("/mnt/my share/fast", "xfs")];
         for (path, kind) in cases {
             assert_eq!(kind_of(MOUNTS, Path::new(path)).as_deref(), Some(kind), "{path}");
         }

@@ -24,7 +24,7 @@ const EXAMPLES: &str = "\
 Exit codes: 0 fine, 1 warnings, 2 failures.
 
 Examples:
-  towpath doctor                              the server at 127.0.0.1:8690 and the data in ./.towpath
+  towpath doctor     the server at 127.0.0.1:8690 and the data in ./.towpath
   towpath doctor --data /var/lib/towpath --listen 0.0.0.0:8690
   towpath doctor --json | jq '.checks[] | select(.level != \"ok\")'";
 
@@ -85,9 +85,11 @@ fn open_door(globals: &Globals, args: &DoctorArgs) -> Result<Finding, Failure> {
     let public = !args.listen.ip().is_loopback();
     Ok(match settings.check() {
         Err(refused) => Finding::fail("listen", refused.to_string(), "set TOWPATH_API_KEYS, or listen on 127.0.0.1"),
-        Ok(()) if public && many == 0 => {
-            Finding::warn("listen", format!("{} is open to everyone who reaches it", args.listen), "set TOWPATH_API_KEYS and leave out --insecure-no-auth")
-        }
+        Ok(()) if public && many == 0 => Finding::warn(
+            "listen",
+            format!("{} is open to everyone who reaches it", args.listen),
+            "set TOWPATH_API_KEYS and leave out --insecure-no-auth",
+        ),
         Ok(()) if public => Finding::ok("listen", format!("{} with {many} key(s)", args.listen)),
         Ok(()) => Finding::ok("listen", format!("{} is this machine only", args.listen)),
     })
@@ -99,7 +101,10 @@ async fn store_opens(store: &str, server_answers: bool) -> Checked {
         Ok(client) if server_answers => {
             client.close().await;
             let advice = "compare it with the store that the server names, or name the right one with --data";
-            Checked { findings: vec![Finding::info("store", format!("{store} opens, so the server above uses another one"), advice)], health: None }
+            Checked {
+                findings: vec![Finding::info("store", format!("{store} opens, so the server above uses another one"), advice)],
+                health: None,
+            }
         }
         Ok(client) => {
             let mut checked = server::check(&client, true).await;

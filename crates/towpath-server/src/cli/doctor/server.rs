@@ -41,7 +41,9 @@ fn no_answer(error: &RequestError, asked_for: bool) -> Finding {
         RequestError::Unreachable { .. } if !asked_for => {
             Finding::warn("server", message, "start one with `towpath dev` or `towpath serve`, or name it with --server URL")
         }
-        RequestError::Refused { status: 401 | 403, .. } => Finding::fail("server", message, "give its key with --api-key or TOWPATH_API_KEY"),
+        RequestError::Refused { status: 401 | 403, .. } => {
+            Finding::fail("server", message, "give its key with --api-key or TOWPATH_API_KEY")
+        }
         _ => Finding::fail("server", message, "start it with `towpath serve`, or name another with --server URL"),
     }
 }

@@ -18,9 +18,10 @@ pub(crate) fn of_ending(delivery_id: &str, ending: Ending) -> Option<ResultBody>
         Ending::Exited(exited) => exit_error(&exited),
         Ending::NotStarted(error) => retryable("cannot_start", format!("the program cannot be started: {error}")),
         Ending::Stopped(Stop::Cancelled) => last("cancelled", "the program was stopped because the call was cancelled".to_owned()),
-        Ending::Stopped(Stop::TooMuchOutput) => {
-            last("output_too_large", format!("the program wrote more than {STDOUT_BYTES_MAX} bytes to standard output; write less, or a reference"))
-        }
+        Ending::Stopped(Stop::TooMuchOutput) => last(
+            "output_too_large",
+            format!("the program wrote more than {STDOUT_BYTES_MAX} bytes to standard output; write less, or a reference"),
+        ),
         // At its deadline the store ends the call by itself; a lost call is another's; one that is handed back goes with the worker.
         Ending::Stopped(Stop::Deadline | Stop::Lost | Stop::HandBack) => return None,
     };

@@ -69,7 +69,8 @@ mod tests {
 
     #[test]
     fn scalars_become_variables_and_the_rest_does_not() {
-        let params = r#"{"text":"hi \"you\"","order-id":17,"big":12345678901234567890123,"ok":true,"none":null,"list":[1],"nul":"a\u0000b"}"#;
+        let params =
+            r#"{"text":"hi \"you\"","order-id":17,"big":12345678901234567890123,"ok":true,"none":null,"list":[1],"nul":"a\u0000b"}"#;
         let expected = [
             ("TOWPATH_PARAM_BIG", "12345678901234567890123"),
             ("TOWPATH_PARAM_NONE", ""),

@@ -74,14 +74,22 @@ impl Event<'_> {
             Self::Started { .. } => {}
             Self::Ended { call_id, result, message, took_ms } => {
                 let took = words::length(std::time::Duration::from_millis(*took_ms));
-                let more = if message.is_empty() { String::new() } else { format!(": {}", json_text::brief(message, 300)) };
+                let more = if message.is_empty() { String::new() } else { format!(": {}", json_text::brief(message, 120)) };
                 out.note(&format!("{call_id} {result} after {took}{more}"));
             }
-            Self::Refused { delivery_id, reason } => out.note(&format!("the result of {delivery_id} came too late ({reason}); nothing was changed")),
+            Self::Refused { delivery_id, reason } => {
+                out.note(&format!("the result of {delivery_id} came too late ({reason}); nothing was changed"));
+            }
             Self::Draining { running: 0 } => out.note("leaving"),
-            Self::Draining { running } => out.note(&format!("leaving: {} to finish first; once more to stop now", words::plural(*running as u64, "call"))),
+            Self::Draining { running } => {
+                out.note(&format!("leaving: {} to finish first; once more to stop now", words::plural(*running as u64, "call")));
+            }
             Self::Left { finished, handed_back } => {
-                out.note(&format!("left: {} finished, {} handed back", words::plural(*finished, "call"), words::plural(*handed_back, "call")));
+                out.note(&format!(
+                    "left: {} finished, {} handed back",
+                    words::plural(*finished, "call"),
+                    words::plural(*handed_back, "call")
+                ));
             }
         }
     }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use towpath_server::http::wire::workers::{
-    Claimed, ClaimBody, ClaimedCall, HeartbeatAnswer, HeartbeatBody, ProgressBody, RegisterBody, Registered, Unregistered,
-};
 use towpath_server::http::wire::Json;
+use towpath_server::http::wire::workers::{
+    ClaimBody, Claimed, ClaimedCall, HeartbeatAnswer, HeartbeatBody, ProgressBody, RegisterBody, Registered, Unregistered,
+};
 
 use super::held::Held;
 use super::program::Stop;
