@@ -117,7 +117,7 @@ async fn submit_and_wait(client: &Client, out: Output, args: &CallArgs, body: Ca
     let until = (!duplicate).then(|| time::now() + args.timeout.unwrap_or(TIMEOUT) + GRACE);
     let following = Follow { call_id, until, trouble_for: args.timeout.unwrap_or(TIMEOUT) + GRACE };
     match follow(client, out, &following).await {
-        Ok(Some(detail)) => outcome::conclude(out, detail, durability),
+        Ok(Some(detail)) => outcome::conclude(out, &detail, Some(durability)),
         Ok(None) => Err(not_seen(call_id, "no end of it was seen in time")),
         Err(failure) if failure.exit == Exit::Unreachable => Err(not_seen(call_id, &failure.detail.message)),
         Err(failure) => Err(failure),

@@ -238,11 +238,11 @@ async fn wait(client: &Client, out: Output, args: &WaitArgs) -> Result<Exit, Fai
     // Asked once without waiting: an unknown id or a server that is not there is told at once.
     let first: CallDetail = client.get(&routes::call(id)).await?;
     if first.outcome.is_some() {
-        return outcome::conclude(out, first, "");
+        return outcome::conclude(out, &first, None);
     }
     let following = Follow { call_id: id, until: args.timeout.map(|length| time::now() + length), trouble_for: TROUBLE_FOR };
     match follow(client, out, &following).await? {
-        Some(detail) => outcome::conclude(out, detail, ""),
+        Some(detail) => outcome::conclude(out, &detail, None),
         None => {
             let message = format!("call {id} is not over yet; it goes on");
             Err(Failure::new(Exit::NotNow, "still_going", message).hint(format!("wait on with `towpath calls wait {id}`")))

@@ -47,6 +47,15 @@ pub(crate) enum Event<'a> {
         /// `expired`, `replaced`, `ended` or `absent`.
         reason: &'a str,
     },
+    /// The server does not answer; work goes on.
+    CutOff {
+        /// What happened.
+        message: &'a str,
+    },
+    /// The server answers again.
+    InTouch,
+    /// The server had forgotten this worker and knows it again.
+    RegisteredAgain,
     /// The worker was asked to leave.
     Draining {
         /// Calls that still run.
@@ -80,6 +89,9 @@ impl Event<'_> {
             Self::Refused { delivery_id, reason } => {
                 out.note(&format!("the result of {delivery_id} came too late ({reason}); nothing was changed"));
             }
+            Self::CutOff { message } => out.note(&format!("{message}; work goes on, trying again")),
+            Self::InTouch => out.note("the server answers again"),
+            Self::RegisteredAgain => out.note("the server did not know this worker any more; registered again"),
             Self::Draining { running: 0 } => out.note("leaving"),
             Self::Draining { running } => {
                 out.note(&format!("leaving: {} to finish first; once more to stop now", words::plural(*running as u64, "call")));
