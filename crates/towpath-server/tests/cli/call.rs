@@ -144,7 +144,8 @@ fn waiting_can_be_bounded_without_ending_the_call() {
 #[test]
 fn a_caller_survives_a_crash_of_the_server() {
     let server = Server::start();
-    let caller = Beside::start(server.command(&["call", "later", "{}", "--wait-for-function", "5s", "--timeout", "2m", "--call-id", "kept-1"]));
+    let caller =
+        Beside::start(server.command(&["call", "later", "{}", "--wait-for-function", "5s", "--timeout", "2m", "--call-id", "kept-1"]));
     server.run(&["functions", "define", "later"]).exits(0);
     wait_until_queued(&server, "kept-1");
     let (folder, address) = server.crash();

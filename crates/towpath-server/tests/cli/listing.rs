@@ -60,7 +60,10 @@ fn calls_are_listed_by_filter_newest_first_and_shown() {
 fn more_calls_than_a_page_holds_are_listed() {
     let server = Server::start();
     server.run(&["functions", "define", "many"]).exits(0);
-    let worker = server.worker("fan", &["--exec", &format!("for n in $(seq 205); do {} call many '{{}}' --detach; done | wc -l", env!("CARGO_BIN_EXE_towpath"))]);
+    let worker = server.worker(
+        "fan",
+        &["--exec", &format!("for n in $(seq 205); do {} call many '{{}}' --detach; done | wc -l", env!("CARGO_BIN_EXE_towpath"))],
+    );
     assert_eq!(server.run(&["call", "fan", "--timeout", "2m"]).exits(0).stdout.trim(), "205");
     drop(worker);
     let list = server.run(&["calls", "list", "--function", "many", "--limit", "1000", "--json"]).exits(0).json();

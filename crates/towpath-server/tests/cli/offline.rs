@@ -131,7 +131,8 @@ fn a_call_whose_answer_was_cut_off_is_sent_again_under_the_same_id() {
     }
 
     fn answer(stream: &mut std::net::TcpStream, body: &str) {
-        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+        let head =
+            format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
         stream.write_all((head + body).as_bytes()).unwrap();
     }
 

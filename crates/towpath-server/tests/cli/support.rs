@@ -41,13 +41,13 @@ pub(crate) struct Ran {
 impl Ran {
     /// Standard output as one JSON value.
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: stdout is {:?}, stderr is {:?}", self.stdout, self.stderr))
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error}: stdout is {:?}, stderr is {:?}", self.stdout, self.stderr))
     }
 
     /// The error body on standard error.
     pub(crate) fn error(&self) -> Value {
-        let body: Value =
-            serde_json::from_str(&self.stderr).unwrap_or_else(|error| panic!("{error}: stderr is {:?}", self.stderr));
+        let body: Value = serde_json::from_str(&self.stderr).unwrap_or_else(|error| panic!("{error}: stderr is {:?}", self.stderr));
         body["error"].clone()
     }
 
