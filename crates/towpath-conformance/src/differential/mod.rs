@@ -33,20 +33,30 @@ pub struct Divergence {
     pub index: usize,
     /// What was asked, and what each said.
     pub disagreement: String,
-    /// The operations that are left when all that does not matter is taken away, and what they end in.
-    pub shrunk: Vec<String>,
-    /// The disagreement at the end of the shrunk list.
-    pub shrunk_disagreement: String,
+    /// The least that still disagrees.
+    pub shrunk: Option<Shrunk>,
+}
+
+/// What is left of the operations when all that does not matter is taken away.
+#[derive(Clone, Debug)]
+pub struct Shrunk {
+    /// The operations.
+    pub operations: Vec<String>,
+    /// What was asked last, and what each said.
+    pub disagreement: String,
 }
 
 impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}, operation {}: {}", self.seed, self.index, self.disagreement)?;
-        writeln!(f, "the same with {} operations:", self.shrunk.len())?;
-        for op in &self.shrunk {
+        let Some(Shrunk { operations, disagreement }) = &self.shrunk else {
+            return write!(f, "the same operations did not lead there again: look for a race");
+        };
+        writeln!(f, "{} operations are enough:", operations.len())?;
+        for op in operations {
             writeln!(f, "  {op}")?;
         }
-        write!(f, "which ends in: {}", self.shrunk_disagreement)
+        write!(f, "which ends in: {disagreement}")
     }
 }
 
@@ -93,9 +103,11 @@ pub async fn explore(backend: &dyn Backend, seeds: std::ops::Range<u64>, operati
             let outcome = pair.step(index, &op, &mut coverage).await;
             let outcome = if index + 1 == operations && outcome.is_ok() { pair.compare_all(&mut coverage).await } else { outcome };
             if let Err(disagreement) = outcome {
-                let (shrunk, shrunk_disagreement) = shrink::shrink(backend, ops, &disagreement).await;
-                let shrunk = shrunk.iter().map(|op| format!("{op:?}")).collect();
-                return Err(Box::new(Divergence { seed, index, disagreement, shrunk, shrunk_disagreement }));
+                let shrunk = shrink::shrink(backend, ops).await.map(|(ops, disagreement)| {
+                    let operations = ops.iter().map(|op| format!("{op:?}")).collect();
+                    Shrunk { operations, disagreement }
+                });
+                return Err(Box::new(Divergence { seed, index, disagreement, shrunk }));
             }
         }
     }
