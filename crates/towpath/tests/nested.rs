@@ -1,4 +1,5 @@
 //! Calls within calls: depth, permits given back, deadlines that cannot outlive the caller's.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Serving: permits, panics, leases, cancellation, drain.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use towpath_server::http::wire::calls::{CallAccepted, CallBody};
+use towpath_server::http::wire::functions::{FunctionBody, ScopeQuery};
 
 use super::client::{Ask, Client, RequestError, routes};
 use super::exit::Exit;
@@ -19,16 +20,20 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const RETAIN: Duration = Duration::from_secs(600);
 /// A submit whose answer was lost is repeated for so long.
 const RESEND_FOR: Duration = Duration::from_secs(30);
+/// Silence this long deserves an explanation.
+const EXPLAIN_AFTER: Duration = Duration::from_millis(700);
 /// The store ends a call at its deadline; this much later that must have become visible.
 const GRACE: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 Examples:
-  towpath call add '{\"a\":1,\"b\":2}'              prints 3
-  towpath call resize @order.json --timeout 5m    parameters from a file
-  jq -c .order in.json | towpath call price -     parameters from standard input
-  id=$(towpath call report --detach)              goes on by itself; later: towpath calls wait $id
-  towpath call charge @c.json --idempotency-key order-17   however often it is sent, it runs as one call";
+  towpath call add '{\"a\":1,\"b\":2}'             prints 3
+  towpath call resize @order.json --timeout 5m   parameters from a file
+  jq -c .order in.json | towpath call price -    from standard input
+  id=$(towpath call report --detach)             goes on by itself; later:
+  towpath calls wait $id
+  towpath call charge @c.json --idempotency-key order-17
+                                                 sent twice, it runs once";
 
 /// Call a function and print its answer
 #[derive(Args, Debug)]
@@ -112,7 +117,7 @@ async fn submit_and_wait(client: &Client, out: Output, args: &CallArgs, body: Ca
     let until = (!duplicate).then(|| time::now() + args.timeout.unwrap_or(TIMEOUT) + GRACE);
     let following = Follow { call_id, until, trouble_for: args.timeout.unwrap_or(TIMEOUT) + GRACE };
     match follow(client, out, &following).await {
-        Ok(Some(detail)) => outcome::conclude(out, detail, durability),
+        Ok(Some(detail)) => outcome::conclude(out, &detail, Some(durability)),
         Ok(None) => Err(not_seen(call_id, "no end of it was seen in time")),
         Err(failure) if failure.exit == Exit::Unreachable => Err(not_seen(call_id, &failure.detail.message)),
         Err(failure) => Err(failure),
@@ -153,7 +158,13 @@ async fn submit(client: &Client, out: Output, args: &CallArgs, body: &CallBody) 
     let traceparent = nested::traceparent();
     loop {
         let ask = Ask::post(&routes::detached_calls(&args.name), body).waiting(args.wait_for_function).traceparent(traceparent.clone());
-        let error = match client.ask(ask).await {
+        let asking = client.ask(ask);
+        tokio::pin!(asking);
+        let answered = tokio::select! {
+            answered = &mut asking => answered,
+            () = explain_silence(client, out, args) => asking.await,
+        };
+        let error = match answered {
             Ok(accepted) => return Ok(Submission { accepted, resent: lost_since.is_some() }),
             Err(error) => error,
         };
@@ -166,6 +177,17 @@ async fn submit(client: &Client, out: Output, args: &CallArgs, body: &CallBody) 
             return Err(give_up(error, body.call_id.as_deref().unwrap_or_default(), lost_since.is_some()));
         }
         time::sleep(pauses.next(error.retry_after())).await;
+    }
+}
+
+/// After a moment, says that the function is not known yet, if that is why nothing happens.
+async fn explain_silence(client: &Client, out: Output, args: &CallArgs) {
+    time::sleep(EXPLAIN_AFTER).await;
+    let query = ScopeQuery { scope: args.scope.clone() };
+    let found: Result<FunctionBody, _> = client.get(&routes::with_query(&routes::function(&args.name), &query)).await;
+    if found.is_err_and(|error| error.is_not_found()) {
+        let (name, wait) = (&args.name, words::length(args.wait_for_function));
+        out.note(&format!("no function '{name}' is known yet; waiting up to {wait} for one (--wait-for-function)"));
     }
 }
 

@@ -21,11 +21,11 @@ const TROUBLE_FOR: Duration = Duration::from_secs(60);
 
 const EXAMPLES: &str = "\
 Examples:
-  towpath calls                                  the newest calls
-  towpath calls list --state running,delayed     those that are not over
+  towpath calls                                the newest calls
+  towpath calls list --state running,delayed   those that are not over
   towpath calls list --function add --limit 5
-  towpath calls show ID                          everything that is known of one
-  towpath calls wait ID                          waits for its end and prints its data, as `towpath call` does
+  towpath calls show ID                        all that is known of one
+  towpath calls wait ID                        prints its data when it is over
   towpath calls cancel ID";
 
 /// List, show, await or cancel calls
@@ -174,9 +174,10 @@ fn row(call: &CallDetail) -> Vec<Cell> {
     ]
 }
 
-/// What went wrong last.
+/// What went wrong last, unless all is well since.
 fn failure_of(call: &CallDetail) -> Option<&FailureBody> {
-    call.outcome.as_ref().and_then(|outcome| outcome.error.as_ref()).or(call.last_failure.as_ref())
+    let of_the_end = call.outcome.as_ref().and_then(|outcome| outcome.error.as_ref());
+    of_the_end.or(call.last_failure.as_ref().filter(|_| call.state != "completed"))
 }
 
 async fn show(client: &Client, out: Output, call_id: &str) -> Result<Exit, Failure> {
@@ -223,7 +224,12 @@ fn facts(call: &CallDetail) -> Vec<(&'static str, String)> {
     facts.extend(failure_of(call).map(|failure| ("error", format!("{}: {}", failure.code, failure.message))));
     facts.push(("params", json_text::pretty(call.params.get())));
     facts.extend(call.input_item.as_ref().map(|item| ("input item", json_text::pretty(item.get()))));
-    facts.extend(call.outcome.as_ref().and_then(|outcome| outcome.data.as_ref()).map(|data| ("data", json_text::pretty(data.get()))));
+    facts.extend(
+        call.outcome
+            .as_ref()
+            .filter(|outcome| outcome.kind == "ok")
+            .map(|outcome| ("data", outcome.data.as_ref().map_or_else(|| "null".to_owned(), |data| json_text::pretty(data.get())))),
+    );
     facts
 }
 
@@ -232,11 +238,11 @@ async fn wait(client: &Client, out: Output, args: &WaitArgs) -> Result<Exit, Fai
     // Asked once without waiting: an unknown id or a server that is not there is told at once.
     let first: CallDetail = client.get(&routes::call(id)).await?;
     if first.outcome.is_some() {
-        return outcome::conclude(out, first, "");
+        return outcome::conclude(out, &first, None);
     }
     let following = Follow { call_id: id, until: args.timeout.map(|length| time::now() + length), trouble_for: TROUBLE_FOR };
     match follow(client, out, &following).await? {
-        Some(detail) => outcome::conclude(out, detail, ""),
+        Some(detail) => outcome::conclude(out, &detail, None),
         None => {
             let message = format!("call {id} is not over yet; it goes on");
             Err(Failure::new(Exit::NotNow, "still_going", message).hint(format!("wait on with `towpath calls wait {id}`")))

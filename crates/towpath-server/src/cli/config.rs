@@ -19,8 +19,8 @@ const EXAMPLES: &str = "\
 Examples:
   towpath config get
   towpath config set '{\"mode\":\"careful\"}'
-  towpath config set @config.json --if-version 3     only if nobody changed it since
-  towpath config watch                               one line for each change, until Ctrl-C";
+  towpath config set @config.json --if-version 3   if nobody changed it since
+  towpath config watch                             a line for each change";
 
 /// Read, write or watch the shared configuration
 #[derive(Args, Debug)]

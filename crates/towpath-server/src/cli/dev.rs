@@ -17,9 +17,9 @@ use super::output::Output;
 
 const EXAMPLES: &str = "\
 Examples:
-  towpath dev                                    data in ./.towpath, API on 127.0.0.1:8690
+  towpath dev                   data in ./.towpath, API on 127.0.0.1:8690
   towpath dev --listen 127.0.0.1:9000 --data /tmp/play
-  towpath dev --store memory:                    forgets everything when it stops";
+  towpath dev --store memory:   forgets everything when it stops";
 
 /// Run everything on one machine: a server with an embedded store and some functions to play with
 #[derive(Args, Debug)]

@@ -5,7 +5,7 @@ use std::io::{BufRead, IsTerminal};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use towpath_server::http::wire::calls::CallDetail;
-use towpath_server::http::wire::dead_letters::{DeadLetterFilter, DeadLetterQuery, DropAnswer, Replay, ReplayAnswer};
+use towpath_server::http::wire::dead_letters::{DeadLetterFilter, DeadLetterQuery, DropAnswer, ReplayAnswer};
 use towpath_server::http::wire::functions::FunctionList;
 
 use super::client::{Ask, Client, routes};
@@ -18,14 +18,15 @@ use super::{calls, words};
 const BULK_MAX: u32 = 10_000;
 
 const EXAMPLES: &str = "\
-A call becomes a dead letter when every attempt failed, or when worker after worker died of it.
+A call becomes a dead letter when every attempt failed, or when worker after
+worker died of it.
 
 Examples:
-  towpath dlq list                              what was given up, and why
+  towpath dlq list                             what was given up, and why
   towpath dlq show ID
-  towpath dlq replay ID                         runs it again as a new call
-  towpath dlq replay --all --function charge    after the cause is gone
-  towpath dlq drop --all --yes                  forgets all of them, without asking";
+  towpath dlq replay ID                        runs it again as a new call
+  towpath dlq replay --all --function charge   once the cause is gone
+  towpath dlq drop --all --yes                 forgets all, without asking";
 
 /// List, show, replay or drop dead letters
 #[derive(Args, Debug)]
@@ -115,16 +116,25 @@ async fn list(client: &Client, out: Output, args: ListArgs) -> Result<Exit, Fail
 async fn replay_each(client: &Client, out: Output, call_ids: &[String]) -> Result<Exit, Failure> {
     let mut replayed = Vec::new();
     for call_id in call_ids {
-        let replay: Replay = client.ask(Ask::post_empty(&routes::dead_letter_replay(call_id))).await?;
+        let answer: ReplayAnswer = client.ask(Ask::post_empty(&routes::dead_letter_replay(call_id))).await?;
         if !out.is_json() {
-            out.line(&format!("{call_id} runs again as {}", replay.replayed_as));
+            tell(out, &answer);
         }
-        replayed.push(replay);
+        replayed.extend(answer.replayed);
     }
     if out.is_json() {
         out.json(&ReplayAnswer { replayed, skipped: Vec::new() });
     }
     Ok(Exit::Done)
+}
+
+fn tell(out: Output, answer: &ReplayAnswer) {
+    for replay in &answer.replayed {
+        out.line(&format!("{} runs again as {}", replay.call_id, replay.replayed_as));
+    }
+    for call_id in &answer.skipped {
+        out.note(&format!("{call_id} was left alone: its function is no longer known"));
+    }
 }
 
 async fn drop_each(client: &Client, out: Output, call_ids: &[String]) -> Result<Exit, Failure> {
@@ -148,12 +158,7 @@ async fn replay_all(client: &Client, out: Output, which: WhichArgs) -> Result<Ex
     if out.is_json() {
         out.json(&answer);
     } else {
-        for replay in &answer.replayed {
-            out.line(&format!("{} runs again as {}", replay.call_id, replay.replayed_as));
-        }
-        for call_id in &answer.skipped {
-            out.note(&format!("{call_id} was left alone: its function is no longer known"));
-        }
+        tell(out, &answer);
     }
     Ok(after_bulk(out, answer.replayed.len() as u64, "replayed"))
 }

@@ -40,7 +40,9 @@ Exit codes, the same for every command:
   5  lost: no longer ours, or belongs to another
   6  duplicate: nothing new was done
   7  the store or the server cannot be reached
-  doctor: 0 fine, 1 warnings, 2 failures; serve and dev: 74 the disk failed, 78 refused configuration; 130 Ctrl-C";
+  130  Ctrl-C
+doctor: 0 fine, 1 warnings, 2 failures
+serve, dev: 74 the disk failed, 78 refused configuration";
 
 impl Exit {
     /// What an error of the API means for the exit code. The code decides where a status has two meanings.

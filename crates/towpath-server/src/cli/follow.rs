@@ -144,7 +144,7 @@ impl Watcher {
                 self.say(&format!("waiting: no worker serves '{name}' now; start one with `towpath worker {name} --exec CMD`"));
             }
             Ok(function) => {
-                self.say(&format!("waiting: {} before it or beside it", words::plural(function.queued + function.running, "call")))
+                self.say(&format!("waiting: {} before it or beside it", words::plural(function.queued + function.running, "call")));
             }
             Err(_) => {} // only an explanation; the wait itself will tell of real trouble
         }

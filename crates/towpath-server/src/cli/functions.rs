@@ -14,11 +14,11 @@ use super::{json_text, words};
 
 const EXAMPLES: &str = "\
 Examples:
-  towpath functions                                     all of them, with their backlog and workers
-  towpath functions show add                            parameters, retries and limits of one
+  towpath functions               all of them, with their backlog and workers
+  towpath functions show add      parameters, retries and limits of one
   towpath functions define mail --target https://example.org/hooks/mail
-                                                        the server posts each call there
-  towpath functions forget mail                         once it has no worker and no open call";
+                                  the server posts each call there
+  towpath functions forget mail   once it has no worker and no open call";
 
 /// List, show, define or forget functions
 #[derive(Args, Debug)]
@@ -183,7 +183,7 @@ async fn define(client: &Client, out: Output, args: DefineArgs) -> Result<Exit, 
         description: args.description,
         parameters,
         retry: args.max_attempts.map(|max_attempts| RetryBody { max_attempts: Some(max_attempts), ..RetryBody::default() }),
-        limits: limited.then(|| LimitsBody { max_backlog, max_concurrent, max_payload_bytes: None }),
+        limits: limited.then_some(LimitsBody { max_backlog, max_concurrent, max_payload_bytes: None }),
         target: args.target.map(|url| TargetBody { url, concurrency: args.concurrency }),
     };
     let defined: FunctionBody = client.ask(Ask::put(&routes::function(&args.function.name), &body)).await?;

@@ -52,6 +52,11 @@ fn point_at(text: &str, line: usize, column: usize) -> String {
     format!("  {lead}{shown}\n  {:indent$}{:width$}^", "", "", width = at - start)
 }
 
+/// The value `null`. An absent value means it, too: the two look the same once they have been read.
+pub(crate) fn null() -> Json {
+    serde_json::value::RawValue::NULL.to_owned()
+}
+
 /// JSON text with line breaks and indentation, every value untouched.
 pub(crate) fn pretty(text: &str) -> String {
     let mut pretty = Pretty { text: String::with_capacity(text.len() * 2), depth: 0 };

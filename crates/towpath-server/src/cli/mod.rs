@@ -45,9 +45,9 @@ const ABOUT: &str = "Durable function calls: call a function by name from anywhe
 
 const FIRST_STEPS: &str = "\
 First steps:
-  towpath dev                                  a server with some functions to play with
-  towpath call add '{\"a\":1,\"b\":2}'             in another terminal: calls one of them
-  towpath worker upper --exec 'tr a-z A-Z'     serves a function of your own
+  towpath dev                                a server with functions to play with
+  towpath call add '{\"a\":1,\"b\":2}'         in another terminal: calls one
+  towpath worker upper --exec 'tr a-z A-Z'   serves a function of your own
   towpath call upper '{\"text\":\"hi\"}'";
 
 /// The whole command line.

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
+use towpath_server::http::wire::Json;
 use towpath_server::http::wire::calls::{CallAnswer, CallBody};
 
 use super::client::{Ask, Client, RequestError, routes};
@@ -10,7 +12,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::output::Output;
 use super::pauses::Pauses;
-use super::{time, words};
+use super::{json_text, time, words};
 
 /// How long one request waits; then the same call is asked for again.
 const WAIT: Duration = Duration::from_secs(30);
@@ -36,8 +38,8 @@ pub(crate) async fn call_and_wait(client: &Client, name: &str, mut body: CallBod
     loop {
         let asked: Result<Answer, RequestError> = client.ask(Ask::post(&path, &body).waiting(patience).traceparent(traceparent())).await;
         match asked {
-            Ok(Answer::Ended(answer)) => return Ok(answer),
-            Ok(Answer::GoesOn { .. }) => may_have_happened = true,
+            Ok(answer) if answer.success => return Ok(answer.ended()),
+            Ok(_goes_on) => may_have_happened = true,
             Err(error) if keep_trying(&error, may_have_happened) && time::now() < until => {
                 may_have_happened = true;
                 time::sleep(pauses.next(error.retry_after())).await;
@@ -53,15 +55,23 @@ fn keep_trying(error: &RequestError, may_have_happened: bool) -> bool {
     !ended && error.may_pass() && (may_have_happened || error.may_have_happened())
 }
 
-/// The two good answers.
-#[derive(serde::Deserialize)]
-#[serde(untagged)]
-enum Answer {
-    Ended(CallAnswer),
-    GoesOn {
-        #[serde(rename = "state")]
-        _state: String,
-    },
+/// Both good answers in one: the call has ended well, or it goes on.
+#[derive(Deserialize)]
+struct Answer {
+    call_id: String,
+    durability: String,
+    #[serde(default)]
+    success: bool,
+    /// Absent also when it is `null`.
+    #[serde(default)]
+    data: Option<Json>,
+}
+
+impl Answer {
+    fn ended(self) -> CallAnswer {
+        let data = self.data.unwrap_or_else(json_text::null);
+        CallAnswer { call_id: self.call_id, success: true, data, durability: self.durability }
+    }
 }
 
 /// Shows the data of a call that ended well.

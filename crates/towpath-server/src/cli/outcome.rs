@@ -1,20 +1,33 @@
 //! How a call ended, as a command tells it: the data on standard output, or a failure with its exit code.
 
+use serde::Serialize;
 use serde_json::json;
-use towpath_server::http::wire::calls::{CallAnswer, CallDetail, FailureBody};
+use towpath_server::http::wire::Json;
+use towpath_server::http::wire::calls::{CallDetail, FailureBody};
 
 use super::exit::Exit;
 use super::failure::Failure;
 use super::json_text;
 use super::output::Output;
 
+/// What programs get: the answer of the API's own call, but for the durability, which only whoever submitted the call was told.
+#[derive(Serialize)]
+struct Concluded<'a> {
+    call_id: &'a str,
+    success: bool,
+    data: Json,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    durability: Option<&'a str>,
+}
+
 /// Shows the data of a call that ended well; anything else is a failure.
-pub(crate) fn conclude(out: Output, detail: CallDetail, durability: &str) -> Result<Exit, Failure> {
-    let Some(data) = detail.outcome.as_ref().filter(|outcome| outcome.kind == "ok").and_then(|outcome| outcome.data.clone()) else {
-        return Err(failure_of(&detail));
+pub(crate) fn conclude(out: Output, detail: &CallDetail, durability: Option<&str>) -> Result<Exit, Failure> {
+    let Some(ended_well) = detail.outcome.as_ref().filter(|outcome| outcome.kind == "ok") else {
+        return Err(failure_of(detail));
     };
+    let data = ended_well.data.clone().unwrap_or_else(json_text::null);
     if out.is_json() {
-        out.json(&CallAnswer { call_id: detail.call_id, success: true, data, durability: durability.to_owned() });
+        out.json(&Concluded { call_id: &detail.call_id, success: true, data, durability });
     } else if out.stdout_is_terminal() {
         out.line(&json_text::pretty(data.get()));
     } else {
@@ -29,7 +42,6 @@ fn failure_of(detail: &CallDetail) -> Failure {
     let kind = detail.outcome.as_ref().map_or("", |outcome| outcome.kind.as_str());
     let error = detail.outcome.as_ref().and_then(|outcome| outcome.error.as_ref());
     match kind {
-        "ok" => Failure::new(Exit::Failed, "no_data", format!("call {id} of '{name}' ended well but its data is gone")),
         "failed" => Failure::new(Exit::Failed, "call_failed", format!("call {id} of '{name}' failed: {}", sentence(error)))
             .details(&json!({ "call_id": id, "error": error })),
         "dead" => {

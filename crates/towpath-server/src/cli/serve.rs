@@ -18,13 +18,19 @@ use super::{hosting, words};
 
 const EXAMPLES: &str = "\
 Examples:
-  towpath serve                                      data in ./.towpath, API on 127.0.0.1:8690
+  towpath serve            data in ./.towpath, API on 127.0.0.1:8690
   towpath serve --store sqlite:/var/lib/towpath
-  TOWPATH_API_KEYS=$KEY towpath serve --listen 0.0.0.0:8690 --allowed-host towpath.example
-                                                     open to the network, for those who have the key
-SIGTERM or Ctrl-C: stops in good order within --drain-timeout; once more: at once. Nothing accepted is lost either way.
-Environment: TOWPATH_STORE, TOWPATH_LISTEN, TOWPATH_API_KEYS (several with commas), TOWPATH_WEBHOOK_SECRET, TOWPATH_LOG.
-Exit codes: 74 the disk failed, 78 refused configuration, 7 the store cannot be opened or another server has it.";
+  TOWPATH_API_KEYS=$KEY towpath serve --listen 0.0.0.0:8690 \\
+    --allowed-host towpath.example
+                           open to the network, for those who have the key
+
+SIGTERM or Ctrl-C stops in good order within --drain-timeout; a second one
+stops at once. Nothing that was accepted is lost either way.
+
+Environment: TOWPATH_STORE, TOWPATH_LISTEN, TOWPATH_API_KEYS (separated by
+commas), TOWPATH_WEBHOOK_SECRET, TOWPATH_LOG (such as info or debug).
+Exit codes: 74 the disk failed, 78 refused configuration, 7 the store cannot
+be opened or another server has it.";
 
 /// Run the server: API and maintenance
 #[derive(Args, Debug)]

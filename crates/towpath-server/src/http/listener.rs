@@ -19,8 +19,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// A request's head must arrive within this; a connection that sends nothing is closed after it.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 const HEADERS_MAX: usize = 100;
-/// A longer head is answered 431 and the connection closed.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// A longer head is answered 431 and the connection closed. One read may go beyond it, so that up to twice as much gets through.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
 
 /// Binds a socket, and says which address it got.
 pub(crate) fn bind(listen: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -37,7 +38,7 @@ impl Which {
         match self {
             Self::None => false,
             Self::Only(only) => number == only,
-            Self::Every(every) => number % every == 0,
+            Self::Every(every) => number.is_multiple_of(every),
         }
     }
 }
@@ -46,6 +47,8 @@ pub(crate) struct FaultyStore {
     store: Arc<dyn Store>,
     which: Which,
     when: When,
+    /// From now on everything fails for good.
+    broken: AtomicBool,
     log: Mutex<Log>,
 }
 
@@ -59,7 +62,12 @@ struct Log {
 
 impl FaultyStore {
     pub(crate) fn new(store: Arc<dyn Store>, which: Which, when: When) -> Arc<Self> {
-        Arc::new(Self { store, which, when, log: Mutex::default() })
+        Arc::new(Self { store, which, when, broken: AtomicBool::new(false), log: Mutex::default() })
+    }
+
+    /// The disk fails.
+    pub(crate) fn break_down(&self) {
+        self.broken.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn inner(&self) -> &Arc<dyn Store> {
@@ -91,6 +99,9 @@ impl FaultyStore {
             log.faults += usize::from(fails);
             fails
         };
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(StoreError::Unavailable(StoreTrouble::Broken("the disk is gone".to_owned())));
+        }
         if fails && self.when == When::Before {
             return Err(StoreError::Unavailable(StoreTrouble::Other(format!("{name} was made to fail"))));
         }

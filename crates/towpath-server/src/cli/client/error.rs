@@ -109,11 +109,30 @@ impl From<RequestError> for Failure {
                 .hint("check the address in --server or TOWPATH_SERVER, and proxies in between")
                 .effect_unknown(),
             RequestError::Refused { status, mut detail, .. } => {
-                if status == 401 && detail.hint.is_none() {
-                    detail.hint = Some("give the server's key with --api-key or TOWPATH_API_KEY".to_owned());
-                }
+                detail.hint = command_line_hint(&detail).or(detail.hint);
                 Self { exit: Exit::of_error(status, &detail.code), detail }
             }
         }
+    }
+}
+
+/// The next step in commands, where the server's own hint speaks of paths and headers.
+fn command_line_hint(detail: &ErrorDetail) -> Option<String> {
+    let details = |name: &str| {
+        let details: serde_json::Value = serde_json::from_str(detail.details.as_ref()?.get()).ok()?;
+        details.get(name).cloned()
+    };
+    let closest_is_known = || details("closest").is_some_and(|closest| closest.as_array().is_some_and(|names| !names.is_empty()));
+    match detail.code.as_str() {
+        "unauthorized" => Some("give the server's key with --api-key or TOWPATH_API_KEY".to_owned()),
+        "function_not_found" if !closest_is_known() => {
+            Some("`towpath functions` lists what is known; serve it yourself with `towpath worker NAME --exec CMD`".to_owned())
+        }
+        "call_failed" if details("dead").is_some() => {
+            let id = details("call_id").and_then(|id| id.as_str().map(str::to_owned)).unwrap_or_else(|| "ID".to_owned());
+            Some(format!("it is kept as a dead letter: `towpath dlq show {id}`, and once the cause is gone `towpath dlq replay {id}`"))
+        }
+        "no_workers" => Some("start a worker, or leave out --no-wait-for-workers to wait for one".to_owned()),
+        _ => None,
     }
 }

@@ -24,7 +24,7 @@ const EXAMPLES: &str = "\
 Exit codes: 0 fine, 1 warnings, 2 failures.
 
 Examples:
-  towpath doctor                              the server at 127.0.0.1:8690 and the data in ./.towpath
+  towpath doctor     the server at 127.0.0.1:8690 and the data in ./.towpath
   towpath doctor --data /var/lib/towpath --listen 0.0.0.0:8690
   towpath doctor --json | jq '.checks[] | select(.level != \"ok\")'";
 

@@ -47,6 +47,15 @@ pub(crate) enum Event<'a> {
         /// `expired`, `replaced`, `ended` or `absent`.
         reason: &'a str,
     },
+    /// The server does not answer; work goes on.
+    CutOff {
+        /// What happened.
+        message: &'a str,
+    },
+    /// The server answers again.
+    InTouch,
+    /// The server had forgotten this worker and knows it again.
+    RegisteredAgain,
     /// The worker was asked to leave.
     Draining {
         /// Calls that still run.
@@ -74,15 +83,18 @@ impl Event<'_> {
             Self::Started { .. } => {}
             Self::Ended { call_id, result, message, took_ms } => {
                 let took = words::length(std::time::Duration::from_millis(*took_ms));
-                let more = if message.is_empty() { String::new() } else { format!(": {}", json_text::brief(message, 300)) };
+                let more = if message.is_empty() { String::new() } else { format!(": {}", json_text::brief(message, 120)) };
                 out.note(&format!("{call_id} {result} after {took}{more}"));
             }
             Self::Refused { delivery_id, reason } => {
-                out.note(&format!("the result of {delivery_id} came too late ({reason}); nothing was changed"))
+                out.note(&format!("the result of {delivery_id} came too late ({reason}); nothing was changed"));
             }
+            Self::CutOff { message } => out.note(&format!("{message}; work goes on, trying again")),
+            Self::InTouch => out.note("the server answers again"),
+            Self::RegisteredAgain => out.note("the server did not know this worker any more; registered again"),
             Self::Draining { running: 0 } => out.note("leaving"),
             Self::Draining { running } => {
-                out.note(&format!("leaving: {} to finish first; once more to stop now", words::plural(*running as u64, "call")))
+                out.note(&format!("leaving: {} to finish first; once more to stop now", words::plural(*running as u64, "call")));
             }
             Self::Left { finished, handed_back } => {
                 out.note(&format!(

@@ -38,23 +38,27 @@ use super::{ids, json_text, time, words};
 const FAREWELL: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
-The program gets the parameters as JSON on standard input, and as variables:
-  TOWPATH_PARAM_<NAME> for each simple parameter, TOWPATH_CALL_ID, TOWPATH_ATTEMPT, TOWPATH_FUNCTION,
-  TOWPATH_SCOPE, TOWPATH_DELIVERY_ID, TOWPATH_DEADLINE_MS, TOWPATH_REMAINING_MS,
+The program gets the parameters as JSON on standard input, and variables:
+  TOWPATH_PARAM_<NAME> for each parameter that is text, a number, true or false;
+  TOWPATH_CALL_ID, TOWPATH_DELIVERY_ID, TOWPATH_ATTEMPT, TOWPATH_FUNCTION,
+  TOWPATH_SCOPE, TOWPATH_DEADLINE_MS, TOWPATH_REMAINING_MS,
   TOWPATH_IDEMPOTENCY_KEY, TOWPATH_TRACEPARENT, TOWPATH_SERVER
-Its standard output is the result: JSON if it is JSON, text otherwise. Exit code 0 is success; 65 fails for good;
-any other fails with the end of standard error as message and is tried again. A line `towpath-progress: JSON` on
-standard error is shown to the caller. At the deadline and on cancel its whole process group is ended.
+Its standard output is the result: JSON if it is JSON, text otherwise.
+Exit code 0 is success. 65 fails for good. Any other fails with the end of
+standard error as message, and the call is tried again.
+A line `towpath-progress: JSON` on standard error is shown to the caller.
+At the deadline and on cancel everything the program started is ended.
 
 Examples:
-  towpath worker upper --exec 'tr a-z A-Z'             one word is given to sh -c
-  towpath worker thumbs --concurrency 4 --exec -- convert - -resize 100x100 png:-
-                                                      several words are started as they are; -- before options of theirs
-  towpath worker greet --exec 'echo \"hello $TOWPATH_PARAM_NAME\"' --max-attempts 1";
+  towpath worker upper --exec 'tr a-z A-Z'
+      one word is given to sh -c
+  towpath worker greet --exec 'echo \"hello $TOWPATH_PARAM_NAME\"' --concurrency 4
+  towpath worker thumbs --exec -- convert - -resize 100x100 png:-
+      several words are started as they are; -- stands before words with a dash";
 
 /// Serve a function with any program: parameters on its standard input, result on its standard output
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, override_usage = "towpath worker [OPTIONS] <NAME> --exec <CMD>... [-- <WORDS>...]")]
 pub(crate) struct WorkerArgs {
     /// The function's name
     name: String,

@@ -11,6 +11,7 @@ use towpath_server::http::wire::workers::{
     ClaimBody, Claimed, ClaimedCall, HeartbeatAnswer, HeartbeatBody, ProgressBody, RegisterBody, Registered, Unregistered,
 };
 
+use super::events::Event;
 use super::held::Held;
 use super::program::Stop;
 use crate::cli::client::{Ask, Client, RequestError, routes};
@@ -123,12 +124,12 @@ impl Session {
     pub(crate) async fn recover(&self, error: &RequestError, pauses: &mut Pauses) {
         let forgotten = error.is_not_found();
         if forgotten && self.register().await.is_ok() {
-            self.out.note("the server did not know this worker any more; registered again");
+            Event::RegisteredAgain.tell(self.out);
             pauses.reset();
             return;
         }
         if !self.cut_off.swap(true, Ordering::Relaxed) {
-            self.out.note(&format!("{}; work goes on, trying again", error.brief()));
+            Event::CutOff { message: &error.brief() }.tell(self.out);
         }
         time::sleep(pauses.next(error.retry_after())).await;
     }
@@ -136,7 +137,7 @@ impl Session {
     /// After a request that worked.
     pub(crate) fn heard(&self) {
         if self.cut_off.swap(false, Ordering::Relaxed) {
-            self.out.note("the server answers again");
+            Event::InTouch.tell(self.out);
         }
     }
 }

@@ -8,6 +8,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{mpsc, watch};
 use towpath_server::http::wire::Json;
 
+use crate::cli::json_text;
+
 /// The longest answer.
 pub(crate) const STDOUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How much of the end of standard error is kept.
@@ -166,7 +168,7 @@ impl Sorter {
 pub(crate) fn json_or_text(output: &[u8]) -> Json {
     let trimmed = output.trim_ascii();
     if trimmed.is_empty() {
-        return Json::from(serde_json::value::RawValue::NULL.to_owned());
+        return json_text::null();
     }
     if let Ok(json) = serde_json::from_slice::<Json>(trimmed) {
         return json;

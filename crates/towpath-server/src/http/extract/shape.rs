@@ -8,13 +8,14 @@ use serde_path_to_error::{Path, Segment};
 use crate::http::bounds::Bounds;
 use crate::http::codes::Code;
 use crate::http::error::ApiError;
+use crate::http::wire::object::Object;
 
 /// Reads a whole body.
 pub(super) fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
     let mut reader = serde_json::Deserializer::from_slice(text);
     let read = serde_path_to_error::deserialize(&mut reader);
     let misfit = match read {
-        Ok(value) => match reader.end() {
+        Ok(Object(value)) => match reader.end() {
             Ok(()) => return Ok(value),
             Err(_trailing) => None,
         },
@@ -124,6 +125,8 @@ mod tests {
             (r#"{"scope": 5}"#, Code::InvalidField, "scope"),
             (r#"[]x"#, Code::InvalidJson, "body"),
             (r#""text""#, Code::InvalidField, "body"),
+            ("[]", Code::InvalidField, "body"),
+            ("null", Code::InvalidField, "body"),
         ];
         for (text, code, field) in calls {
             assert_eq!(refusal::<CallBody>(text), (code, field.to_owned()), "{text}");
@@ -132,6 +135,10 @@ mod tests {
         assert_eq!(refusal::<RegisterBody>(missing), (Code::MissingField, "functions[1].name".to_owned()));
         let deep = r#"{"functions": [{"name": "a", "retry": {"max_atempts": 1}}]}"#;
         assert_eq!(refusal::<RegisterBody>(deep), (Code::UnknownField, "functions[0].retry.max_atempts".to_owned()));
+        let positional = r#"{"functions": [["a"]]}"#;
+        assert_eq!(refusal::<RegisterBody>(positional), (Code::InvalidField, "functions[0]".to_owned()));
+        let positional = r#"{"functions": [{"name": "a", "retry": [1]}]}"#;
+        assert_eq!(refusal::<RegisterBody>(positional), (Code::InvalidField, "functions[0].retry".to_owned()));
         assert_eq!(refusal::<CompleteBody>(r#"{"results": 5}"#), (Code::InvalidField, "results".to_owned()));
     }
 

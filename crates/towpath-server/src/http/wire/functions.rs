@@ -5,7 +5,7 @@ use towpath_core::call::RetryPolicy;
 use towpath_core::worker::{FunctionLimits, PushTarget};
 use utoipa::{IntoParams, ToSchema};
 
-use super::Json;
+use super::{Json, object};
 
 /// A function without a worker of its own, or a change of its definition.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -22,13 +22,13 @@ pub struct DefineBody {
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Json>,
     /// How its calls are retried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub retry: Option<RetryBody>,
     /// What it can take.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub limits: Option<LimitsBody>,
     /// The server posts each call there and takes the response as the result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub target: Option<TargetBody>,
 }
 
@@ -45,7 +45,7 @@ pub struct RetryBody {
     #[schema(minimum = 1, maximum = 1_000)]
     pub max_deliveries: Option<u32>,
     /// The wait between attempts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub backoff: Option<BackoffBody>,
 }
 

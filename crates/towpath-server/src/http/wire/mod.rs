@@ -7,6 +7,7 @@ pub mod dead_letters;
 pub mod error;
 pub mod functions;
 pub mod health;
+pub(crate) mod object;
 pub mod workers;
 
 use serde_json::value::RawValue;

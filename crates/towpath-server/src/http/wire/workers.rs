@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Json;
 use super::functions::{LimitsBody, RetryBody};
+use super::{Json, object};
 
 /// A worker that introduces itself. Doing it again replaces what it said before.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -17,6 +17,7 @@ pub struct RegisterBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// What it serves, at least one function.
+    #[serde(deserialize_with = "object::list")]
     pub functions: Vec<OfferBody>,
 }
 
@@ -41,10 +42,10 @@ pub struct OfferBody {
     #[schema(minimum = 1, maximum = 10_000)]
     pub concurrency: Option<u32>,
     /// How its calls are retried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub retry: Option<RetryBody>,
     /// What it can take.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub limits: Option<LimitsBody>,
 }
 
@@ -127,6 +128,7 @@ pub struct ClaimedCall {
 #[serde(deny_unknown_fields)]
 pub struct CompleteBody {
     /// One entry per delivery, at most 1,000.
+    #[serde(deserialize_with = "object::list")]
     pub results: Vec<ResultBody>,
 }
 
@@ -143,7 +145,7 @@ pub struct ResultBody {
     #[schema(value_type = Option<Object>)]
     pub data: Option<Json>,
     /// The error, if it did not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub error: Option<ResultError>,
 }
 

@@ -1,0 +1,16 @@
+//! The API over real sockets: every route, every kind of bad input, keys, hosts, push, drain.
+
+mod bad_input;
+mod calls;
+mod config;
+mod dead_letters;
+mod drain;
+mod functions;
+mod generated;
+mod health;
+mod limits;
+mod nested;
+mod push;
+mod security;
+mod support;
+mod workers;

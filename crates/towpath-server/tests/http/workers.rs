@@ -1,0 +1,129 @@
+//! Pull workers: two of them, lost leases, retries, leaving, and clients that go away.
+
+use reqwest::Method;
+use serde_json::json;
+
+use crate::support::{answer, server};
+
+#[tokio::test]
+async fn two_workers_share_the_calls_of_a_function() {
+    let server = server().await;
+    let (one, two) = (server.pull_worker(json!([{ "name": "shared" }])).await, server.pull_worker(json!([{ "name": "shared" }])).await);
+    for n in 0..2 {
+        server.post("/v1/functions/shared/calls", json!({ "params": n, "call_id": format!("c-{n}") })).await.with(202);
+    }
+    let (first, second) = (one.claim_one().await, two.claim_one().await);
+    assert_eq!((&first["params"], &second["params"]), (&json!(0), &json!(1)), "oldest first, each to one worker");
+    assert_eq!(one.complete(&first, json!("one")).await, "accepted");
+    assert_eq!(one.complete(&first, json!("again")).await, "already");
+    assert_eq!(one.complete(&second, json!("not mine")).await, "lost");
+    assert_eq!(two.complete(&second, json!("two")).await, "accepted");
+    assert_eq!(server.get("/v1/calls/c-1").await.with(200)["outcome"]["data"], "two");
+    let listed = server.get("/v1/workers").await.with(200);
+    assert_eq!(listed["workers"].as_array().unwrap().len(), 2);
+    assert_eq!((&listed["workers"][0]["kind"], &listed["workers"][0]["healthy"]), (&json!("http"), &json!(true)));
+}
+
+#[tokio::test]
+async fn a_worker_gets_no_more_than_its_concurrency() {
+    let server = server().await;
+    let worker = server.pull_worker(json!([{ "name": "narrow", "concurrency": 2 }])).await;
+    for _ in 0..5 {
+        server.post("/v1/functions/narrow/calls", json!({})).await.with(202);
+    }
+    let claimed = worker.post("claim", json!({ "max": 10 })).await.with(200);
+    assert_eq!(claimed["calls"].as_array().unwrap().len(), 2);
+    assert_eq!(worker.post("claim", json!({ "max": 10 })).await.with(200)["calls"], json!([]));
+    worker.complete(&claimed["calls"][0], json!(null)).await;
+    assert_eq!(worker.post("claim", json!({ "max": 10 })).await.with(200)["calls"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_open_claim_gets_a_call_as_soon_as_it_comes() {
+    let server = server().await;
+    let worker = server.pull_worker(json!([{ "name": "soon" }])).await;
+    let (delivery, submitted) = tokio::join!(worker.claim_one(), server.post("/v1/functions/soon/calls", json!({})));
+    assert_eq!(delivery["call_id"], submitted.with(202)["call_id"]);
+    assert_eq!((&delivery["attempt"], &delivery["depth"]), (&json!(1), &json!(0)));
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_in_an_open_claim_swallows_nothing() {
+    let server = server().await;
+    let worker = server.pull_worker(json!([{ "name": "careful" }])).await;
+    let claim = server.request(Method::POST, &format!("/v1/workers/{}/claim", worker.id)).json(&json!({ "wait_ms": 60_000 }));
+    let open = tokio::spawn(answer(claim));
+    // The claim is under way once the server counts an open request; giving up the client's side closes its connection.
+    server.get("/healthz").await;
+    open.abort();
+    let _aborted = open.await;
+    server.post("/v1/functions/careful/calls", json!({ "call_id": "c-1" })).await.with(202);
+    assert_eq!(worker.claim_one().await["call_id"], "c-1");
+}
+
+#[tokio::test]
+async fn a_failed_attempt_is_tried_again_and_a_final_one_is_not() {
+    let server = server().await;
+    let retry = json!({ "backoff": { "kind": "fixed", "delay_ms": 1 } });
+    let worker = server.pull_worker(json!([{ "name": "shaky", "retry": retry }])).await;
+    server.post("/v1/functions/shaky/calls", json!({ "call_id": "c-1" })).await.with(202);
+    let fail = |delivery: &serde_json::Value, error| json!({ "results": [{ "delivery_id": delivery["delivery_id"], "success": false, "error": error }] });
+    let first = worker.claim_one().await;
+    worker.post("complete", fail(&first, json!({ "message": "busy", "code": "busy", "details": { "why": 1e3 } }))).await.with(200);
+    let second = worker.claim_one().await;
+    assert_eq!(second["attempt"], 2);
+    let shown = server.get("/v1/calls/c-1").await.with(200);
+    assert_eq!((&shown["last_failure"]["code"], &shown["attempt"]), (&json!("busy"), &json!(2)));
+    worker.post("complete", fail(&second, json!({ "message": "no", "retryable": false }))).await.with(200);
+    let shown = server.get("/v1/calls/c-1").await.with(200);
+    assert_eq!(
+        (&shown["state"], &shown["outcome"]["error"]["code"], &shown["failures"]),
+        (&json!("failed"), &json!("handler_error"), &json!(2))
+    );
+}
+
+#[tokio::test]
+async fn a_lost_lease_is_told_in_every_answer_that_speaks_of_it() {
+    let server = server().await;
+    let worker = server.pull_worker(json!([{ "name": "short" }])).await;
+    server.post("/v1/functions/short/calls", json!({ "call_id": "c-1" })).await.with(202);
+    let claimed = worker.post("claim", json!({ "lease_ms": 100 })).await.with(200);
+    let late = &claimed["calls"][0];
+    // The lease runs out and the call comes back under a new delivery, which proves that the old one is over.
+    let fresh = worker.claim_one().await;
+    assert_eq!((&fresh["call_id"], fresh["delivery_id"] == late["delivery_id"]), (&json!("c-1"), false));
+    let both = json!([late["delivery_id"], fresh["delivery_id"]]);
+    assert_eq!(worker.post("heartbeat", json!({ "delivery_ids": both })).await.with(200)["lost"], json!([late["delivery_id"]]));
+    assert_eq!(worker.complete(late, json!("late")).await, "lost");
+    let error = worker.post("progress", json!({ "delivery_id": late["delivery_id"], "progress": 1 })).await.error(409, "lease_lost");
+    assert_eq!((&error["field"], &error["details"]["reason"]), (&json!("delivery_id"), &json!("replaced")));
+    assert_eq!(worker.complete(&fresh, json!("in time")).await, "accepted");
+    assert_eq!(server.get("/v1/calls/c-1").await.with(200)["outcome"]["data"], "in time");
+    let metrics = server.get("/metrics").await.text;
+    assert!(metrics.contains("towpath_reclaims_total 1"), "{metrics}");
+    assert!(metrics.contains(r#"towpath_lost_leases_total{reason="replaced"} 3"#), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_worker_that_leaves_hands_back_what_it_holds() {
+    let server = server().await;
+    let (leaver, stayer) =
+        (server.pull_worker(json!([{ "name": "passed" }])).await, server.pull_worker(json!([{ "name": "passed" }])).await);
+    server.post("/v1/functions/passed/calls", json!({ "call_id": "c-1" })).await.with(202);
+    leaver.claim_one().await;
+    assert_eq!(leaver.leave().await["handed_back"], 1);
+    assert_eq!(stayer.claim_one().await["call_id"], "c-1");
+    let error = leaver.post("claim", json!({})).await.error(404, "worker_not_found");
+    assert!(error["hint"].as_str().unwrap().contains("register again"), "{error}");
+}
+
+#[tokio::test]
+async fn a_worker_keeps_the_id_it_brings() {
+    let server = server().await;
+    let body = json!({ "worker_id": "import-7", "kind": "python", "functions": [{ "name": "a" }, { "name": "b", "scope": "flow-1" }] });
+    let known = server.post("/v1/workers", body).await.with(200);
+    assert_eq!(known, json!({ "worker_id": "import-7", "lease_ms": 30_000, "heartbeat_ms": 10_000 }));
+    let listed = server.get("/v1/workers").await.with(200);
+    assert_eq!(listed["workers"][0]["kind"], "python");
+    assert_eq!(listed["workers"][0]["functions"].as_array().unwrap().len(), 2);
+}
