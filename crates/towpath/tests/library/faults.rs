@@ -1,14 +1,11 @@
 //! A store that fails at every point there is: no call is lost, and each ends once.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::support::faulty::{FaultyStore, When, Which};
+use crate::support::{Count, millis, seconds, start};
 use serde_json::{Value, json};
-use support::faulty::{FaultyStore, When, Which};
-use support::{Count, millis, seconds, start};
 use towpath::testing::TestTowpath;
 use towpath::{
     CallContext, CallError, CallId, FunctionLimits, FunctionOptions, HandlerError, Outcome, RetryPolicy, RunningWorker, Store, StoreError,

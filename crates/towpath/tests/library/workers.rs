@@ -1,14 +1,11 @@
 //! Serving: permits, panics, leases, cancellation, drain.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::sync::Arc;
 
+use crate::support::faulty::{FaultyStore, When, Which};
+use crate::support::{Count, Crowd, call, millis, on_the_model, seconds, start, state};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
-use support::faulty::{FaultyStore, When, Which};
-use support::{Count, Crowd, call, millis, on_the_model, seconds, start, state};
 use tokio::sync::{Notify, Semaphore};
 use towpath::testing::TestTowpath;
 use towpath::{
@@ -307,7 +304,7 @@ async fn a_call_whose_workers_keep_dying_is_poisoned(test: TestTowpath) {
     assert!(error.to_string().contains("because its workers died"), "{error}");
 }
 
-on_every_store! {
+crate::on_every_store! {
     a_panic_is_a_failure_that_is_tried_again
     no_more_handlers_run_at_once_than_there_are_permits
     a_function_at_its_limit_does_not_hold_up_the_others
