@@ -1,0 +1,88 @@
+//! The paths of the API, each written once.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+
+/// Everything but what a path may hold unescaped: names may contain `/`, `%`, `?` and worse.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+fn segment(name: &str) -> String {
+    utf8_percent_encode(name, SEGMENT).to_string()
+}
+
+pub(crate) const FUNCTIONS: &str = "/v1/functions";
+pub(crate) const WORKERS: &str = "/v1/workers";
+pub(crate) const CALLS: &str = "/v1/calls";
+pub(crate) const CONFIG: &str = "/v1/config";
+pub(crate) const HEALTH: &str = "/v1/health";
+pub(crate) const DEAD_LETTERS: &str = "/v1/dead-letters";
+pub(crate) const DEAD_LETTERS_REPLAY: &str = "/v1/dead-letters/replay";
+pub(crate) const DEAD_LETTERS_DROP: &str = "/v1/dead-letters/drop";
+
+pub(crate) fn function(name: &str) -> String {
+    format!("{FUNCTIONS}/{}", segment(name))
+}
+
+/// Where a call is submitted that nobody waits for in the same request.
+pub(crate) fn detached_calls(function_name: &str) -> String {
+    format!("{}/calls", function(function_name))
+}
+
+pub(crate) fn call(call_id: &str) -> String {
+    format!("{CALLS}/{}", segment(call_id))
+}
+
+pub(crate) fn dead_letter(call_id: &str) -> String {
+    format!("{DEAD_LETTERS}/{}", segment(call_id))
+}
+
+pub(crate) fn dead_letter_replay(call_id: &str) -> String {
+    format!("{}/replay", dead_letter(call_id))
+}
+
+pub(crate) fn worker(worker_id: &str) -> String {
+    format!("{WORKERS}/{}", segment(worker_id))
+}
+
+/// One of a worker's verbs: `claim`, `complete`, `heartbeat`, `progress`.
+pub(crate) fn worker_verb(worker_id: &str, verb: &str) -> String {
+    format!("{}/{verb}", worker(worker_id))
+}
+
+/// A path with the fields of a query, absent ones left out.
+pub(crate) fn with_query<Q: Serialize>(path: &str, query: &Q) -> String {
+    let mut pairs = url::form_urlencoded::Serializer::new(String::new());
+    if let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(query) {
+        for (name, value) in fields {
+            match value {
+                serde_json::Value::Null => {}
+                serde_json::Value::String(text) => drop(pairs.append_pair(&name, &text)),
+                other => drop(pairs.append_pair(&name, &other.to_string())),
+            }
+        }
+    }
+    match pairs.finish().as_str() {
+        "" => path.to_owned(),
+        query => format!("{path}?{query}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_server::http::wire::calls::CallQuery;
+
+    use super::*;
+
+    #[test]
+    fn names_with_separators_stay_one_segment() {
+        assert_eq!(function("a/b?c%d e"), "/v1/functions/a%2Fb%3Fc%25d%20e");
+        assert_eq!(detached_calls("заказ"), "/v1/functions/%D0%B7%D0%B0%D0%BA%D0%B0%D0%B7/calls");
+    }
+
+    #[test]
+    fn a_query_holds_what_is_set_and_nothing_else() {
+        assert_eq!(with_query(CALLS, &CallQuery::default()), "/v1/calls");
+        let query = CallQuery { state: Some("dead,failed".to_owned()), limit: Some(5), ..CallQuery::default() };
+        assert_eq!(with_query(CALLS, &query), "/v1/calls?limit=5&state=dead%2Cfailed");
+    }
+}

@@ -1,0 +1,97 @@
+//! The server: does it answer, how does it feel, and does anything wait that nobody serves.
+
+use std::time::Duration;
+
+use towpath_server::http::wire::functions::{FunctionBody, FunctionList};
+use towpath_server::http::wire::health::HealthBody;
+
+use super::finding::Finding;
+use crate::cli::client::{Ask, Client, RequestError, routes};
+use crate::cli::words;
+
+/// Work that has waited this long deserves a look.
+const OLD: Duration = Duration::from_secs(60);
+/// A doctor does not wait long for a pulse.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a server said about itself.
+pub(crate) struct Checked {
+    /// What was found.
+    pub(crate) findings: Vec<Finding>,
+    /// How it is, if it answered.
+    pub(crate) health: Option<HealthBody>,
+}
+
+/// Asks the server. `asked_for`: the user named it, so its absence is a failure and not just a remark.
+pub(crate) async fn check(client: &Client, asked_for: bool) -> Checked {
+    let asked: Result<HealthBody, RequestError> = client.ask(Ask::get(routes::HEALTH).within(ANSWER_WITHIN)).await;
+    match asked {
+        Err(error) => Checked { findings: vec![no_answer(&error, asked_for)], health: None },
+        Ok(health) => {
+            let mut findings = vec![says(client, &health)];
+            findings.extend(work(client, &health).await);
+            Checked { findings, health: Some(health) }
+        }
+    }
+}
+
+fn no_answer(error: &RequestError, asked_for: bool) -> Finding {
+    let message = error.brief();
+    match error {
+        RequestError::Unreachable { .. } if !asked_for => {
+            Finding::warn("server", message, "start one with `towpath dev` or `towpath serve`, or name it with --server URL")
+        }
+        RequestError::Refused { status: 401 | 403, .. } => {
+            Finding::fail("server", message, "give its key with --api-key or TOWPATH_API_KEY")
+        }
+        _ => Finding::fail("server", message, "start it with `towpath serve`, or name another with --server URL"),
+    }
+}
+
+fn says(client: &Client, health: &HealthBody) -> Finding {
+    let (ours, up) = (env!("CARGO_PKG_VERSION"), words::length(Duration::from_millis(health.uptime_ms)));
+    let message = format!("{} answers: version {}, up {up}, store {}", client.server(), health.version, health.store);
+    match health.status.as_str() {
+        "draining" => Finding::warn("server", format!("{message}, but it is stopping"), "wait for its successor"),
+        _ if health.version != ours => Finding::info("server", message, format!("this towpath is {ours}: use one version on both sides")),
+        _ => Finding::ok("server", message),
+    }
+}
+
+/// What waits, what is old, what was given up.
+async fn work(client: &Client, health: &HealthBody) -> Vec<Finding> {
+    let list: Result<FunctionList, RequestError> = client.get(routes::FUNCTIONS).await;
+    let mut findings = match list {
+        Ok(list) => backlog(&list.functions),
+        Err(error) => vec![Finding::warn("backlog", format!("functions cannot be listed: {}", error.brief()), "look at the server's log")],
+    };
+    findings.push(oldest(health));
+    findings.push(match health.dead {
+        0 => Finding::ok("dead letters", "none"),
+        dead => Finding::info("dead letters", words::plural(dead, "call"), "see why with `towpath dlq list`, then replay or drop them"),
+    });
+    findings
+}
+
+fn backlog(functions: &[FunctionBody]) -> Vec<Finding> {
+    let unserved = functions.iter().filter(|function| function.healthy_workers == 0 && function.target.is_none());
+    let stuck: Vec<Finding> = unserved
+        .filter(|function| function.queued + function.delayed > 0)
+        .map(|function| {
+            let (name, waiting) = (&function.name, words::plural(function.queued + function.delayed, "call"));
+            let advice = format!("start a worker, such as `towpath worker {name} --exec CMD`");
+            Finding::warn("backlog", format!("{waiting} of '{name}' and no healthy worker"), advice)
+        })
+        .collect();
+    if stuck.is_empty() { vec![Finding::ok("backlog", "everything that waits is served")] } else { stuck }
+}
+
+fn oldest(health: &HealthBody) -> Finding {
+    match health.oldest_queued_age_ms.map(Duration::from_millis) {
+        None => Finding::ok("oldest call", "nothing waits"),
+        Some(age) if age > OLD => {
+            Finding::warn("oldest call", format!("has waited for {}", words::length(age)), "add workers, or raise their --concurrency")
+        }
+        Some(age) => Finding::ok("oldest call", format!("has waited for {}", words::length(age))),
+    }
+}

@@ -1,0 +1,168 @@
+//! The command line: one enum of commands, one flat match, one file per command.
+
+mod bench;
+mod call;
+mod calls;
+mod client;
+mod completions;
+mod config;
+mod dev;
+mod dlq;
+mod doctor;
+mod exit;
+mod failure;
+mod follow;
+mod functions;
+mod globals;
+mod hosting;
+mod ids;
+mod json_text;
+mod nested;
+mod openapi;
+mod outcome;
+mod output;
+mod pauses;
+mod serve;
+mod signals;
+mod time;
+mod version;
+mod words;
+mod worker;
+mod workers;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Parser, Subcommand};
+
+use self::client::Client;
+use self::exit::Exit;
+use self::failure::Failure;
+use self::globals::Globals;
+use self::output::Output;
+
+const ABOUT: &str = "Durable function calls: call a function by name from anywhere and get its answer, even if a worker dies";
+
+const FIRST_STEPS: &str = "\
+First steps:
+  towpath dev                                a server with functions to play with
+  towpath call add '{\"a\":1,\"b\":2}'         in another terminal: calls one
+  towpath worker upper --exec 'tr a-z A-Z'   serves a function of your own
+  towpath call upper '{\"text\":\"hi\"}'";
+
+/// The whole command line.
+#[derive(Parser, Debug)]
+#[command(name = "towpath", version, about = ABOUT, after_help = format!("{FIRST_STEPS}\n\n{}", exit::HELP), propagate_version = true)]
+#[command(arg_required_else_help = true, subcommand_required = true, infer_long_args = false)]
+struct Cli {
+    #[command(flatten)]
+    globals: Globals,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Dev(dev::DevArgs),
+    Serve(serve::ServeArgs),
+    Call(call::CallArgs),
+    Worker(worker::WorkerArgs),
+    Functions(functions::FunctionsArgs),
+    Workers(workers::WorkersArgs),
+    Calls(calls::CallsArgs),
+    Dlq(dlq::DlqArgs),
+    Config(config::ConfigArgs),
+    Doctor(doctor::DoctorArgs),
+    Bench(bench::BenchArgs),
+    Completions(completions::CompletionsArgs),
+    /// Print the description of the HTTP API (OpenAPI)
+    Openapi,
+    /// Print the version
+    Version,
+}
+
+/// Reads the command line and does what it says.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return explain(&error),
+    };
+    let out = Output::new(cli.globals.json);
+    match in_runtime(cli, out) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            failure.report(&out);
+            failure.exit.into()
+        }
+    }
+}
+
+/// A command line that cannot be read, or a question for help.
+fn explain(error: &clap::Error) -> ExitCode {
+    let wants_json = std::env::args_os().any(|argument| argument == "--json");
+    if error.use_stderr() && wants_json {
+        let text = error.to_string();
+        Failure::usage("usage", text.trim().trim_start_matches("error: ")).report(&Output::new(true));
+    } else {
+        let _nobody_listens = error.print();
+    }
+    if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() }
+}
+
+fn in_runtime(cli: Cli, out: Output) -> Result<Exit, Failure> {
+    // Whoever connects over TLS needs it; a second installation is refused and does no harm.
+    let _installed_before = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = match &cli.command {
+        Command::Dev(_) | Command::Serve(_) | Command::Worker(_) | Command::Bench(_) => {
+            tokio::runtime::Builder::new_multi_thread().enable_all().build()
+        }
+        _short => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+    };
+    let runtime =
+        runtime.map_err(|error| Failure::new(Exit::Failed, "no_runtime", format!("the process cannot start its threads: {error}")))?;
+    runtime.block_on(dispatch(cli.globals, cli.command, out))
+}
+
+async fn dispatch(globals: Globals, command: Command, out: Output) -> Result<Exit, Failure> {
+    match command {
+        Command::Dev(args) => dev::run(&globals, out, args).await,
+        Command::Serve(args) => serve::run(&globals, out, args).await,
+        Command::Call(args) => with_client(&globals, async |client| call::run(client, out, args).await).await,
+        Command::Worker(args) => with_client(&globals, async |client| worker::run(client, out, args).await).await,
+        Command::Functions(args) => with_client(&globals, async |client| functions::run(client, out, args).await).await,
+        Command::Workers(args) => with_client(&globals, async |client| workers::run(client, out, args).await).await,
+        Command::Calls(args) => with_client(&globals, async |client| calls::run(client, out, args).await).await,
+        Command::Dlq(args) => with_client(&globals, async |client| dlq::run(client, out, args).await).await,
+        Command::Config(args) => with_client(&globals, async |client| config::run(client, out, args).await).await,
+        Command::Doctor(args) => doctor::run(&globals, out, args).await,
+        Command::Bench(args) => bench::run(out, args).await,
+        Command::Completions(args) => Ok(completions::run(out, &args)),
+        Command::Openapi => Ok(openapi::run(out)),
+        Command::Version => Ok(version::run(out)),
+    }
+}
+
+/// Gives a command its client, and closes it whatever the command did: with `--store` there is a store to close.
+async fn with_client<F>(globals: &Globals, command: F) -> Result<Exit, Failure>
+where
+    F: AsyncFnOnce(&Arc<Client>) -> Result<Exit, Failure>,
+{
+    let client = Arc::new(Client::connect(globals).await?);
+    let done = command(&client).await;
+    if let Some(client) = Arc::into_inner(client) {
+        client.close().await;
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

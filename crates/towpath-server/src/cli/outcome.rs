@@ -1,0 +1,76 @@
+//! How a call ended, as a command tells it: the data on standard output, or a failure with its exit code.
+
+use serde::Serialize;
+use serde_json::json;
+use towpath_server::http::wire::Json;
+use towpath_server::http::wire::calls::{CallDetail, FailureBody};
+
+use super::exit::Exit;
+use super::failure::Failure;
+use super::json_text;
+use super::output::Output;
+
+/// What programs get: the answer of the API's own call, but for the durability, which only whoever submitted the call was told.
+#[derive(Serialize)]
+struct Concluded<'a> {
+    call_id: &'a str,
+    success: bool,
+    data: Json,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    durability: Option<&'a str>,
+}
+
+/// Shows the data of a call that ended well; anything else is a failure.
+pub(crate) fn conclude(out: Output, detail: &CallDetail, durability: Option<&str>) -> Result<Exit, Failure> {
+    let Some(ended_well) = detail.outcome.as_ref().filter(|outcome| outcome.kind == "ok") else {
+        return Err(failure_of(detail));
+    };
+    let data = ended_well.data.clone().unwrap_or_else(json_text::null);
+    if out.is_json() {
+        out.json(&Concluded { call_id: &detail.call_id, success: true, data, durability });
+    } else if out.stdout_is_terminal() {
+        out.line(&json_text::pretty(data.get()));
+    } else {
+        out.line(data.get());
+    }
+    Ok(Exit::Done)
+}
+
+/// Why a call has no data.
+fn failure_of(detail: &CallDetail) -> Failure {
+    let (id, name) = (&detail.call_id, &detail.function_name);
+    let kind = detail.outcome.as_ref().map_or("", |outcome| outcome.kind.as_str());
+    let error = detail.outcome.as_ref().and_then(|outcome| outcome.error.as_ref());
+    match kind {
+        "failed" => Failure::new(Exit::Failed, "call_failed", format!("call {id} of '{name}' failed: {}", sentence(error)))
+            .details(&json!({ "call_id": id, "error": error })),
+        "dead" => {
+            let reason = detail.outcome.as_ref().and_then(|outcome| outcome.reason.as_deref()).unwrap_or("exhausted");
+            let tried = if reason == "poisoned" { "was given up" } else { "failed in every attempt" };
+            Failure::new(Exit::Failed, "call_failed", format!("call {id} of '{name}' {tried}: {}", sentence(error)))
+                .hint(format!("it is kept as a dead letter: `towpath dlq show {id}`, and once the cause is gone `towpath dlq replay {id}`"))
+                .details(&json!({ "call_id": id, "error": error, "dead": reason }))
+        }
+        "timed_out" => Failure::new(Exit::NotNow, "call_timed_out", format!("call {id} of '{name}' was still running at its deadline"))
+            .hint("give it longer with --timeout")
+            .details(&json!({ "call_id": id, "phase": "running" })),
+        "expired" => {
+            Failure::new(Exit::NotNow, "call_timed_out", format!("call {id} of '{name}' was still waiting for a worker at its deadline"))
+                .hint(format!("see who serves it with `towpath functions show {name}`, or give it longer with --timeout"))
+                .details(&json!({ "call_id": id, "phase": "queued" }))
+        }
+        "cancelled" => {
+            Failure::new(Exit::Failed, "call_cancelled", format!("call {id} of '{name}' was cancelled")).details(&json!({ "call_id": id }))
+        }
+        other => Failure::new(
+            Exit::Failed,
+            "unknown_outcome",
+            format!("call {id} of '{name}' ended as '{other}', which this version does not know"),
+        )
+        .hint("use a towpath as new as the server"),
+    }
+}
+
+fn sentence(error: Option<&FailureBody>) -> String {
+    error.map_or_else(|| "no reason is kept".to_owned(), |error| format!("{}: {}", error.code, error.message))
+}

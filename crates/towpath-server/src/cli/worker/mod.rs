@@ -1,0 +1,185 @@
+//! `towpath worker`: serves a function with any program. It speaks the same HTTP as a worker in any other language.
+
+mod answer;
+mod claims;
+mod environment;
+mod events;
+mod group;
+mod held;
+mod program;
+mod results;
+mod session;
+mod streams;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use towpath_server::http::wire::functions::RetryBody;
+use towpath_server::http::wire::workers::{OfferBody, RegisterBody};
+
+use self::claims::Claimer;
+use self::events::Event;
+use self::program::{Program, Stop};
+use self::session::Session;
+use super::client::Client;
+use super::exit::Exit;
+use super::failure::Failure;
+use super::output::Output;
+use super::signals::Signals;
+use super::{ids, json_text, time, words};
+
+/// How long the last requests of a leaving worker may take.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+const EXAMPLES: &str = "\
+The program gets the parameters as JSON on standard input, and variables:
+  TOWPATH_PARAM_<NAME> for each parameter that is text, a number, true or false;
+  TOWPATH_CALL_ID, TOWPATH_DELIVERY_ID, TOWPATH_ATTEMPT, TOWPATH_FUNCTION,
+  TOWPATH_SCOPE, TOWPATH_DEADLINE_MS, TOWPATH_REMAINING_MS,
+  TOWPATH_IDEMPOTENCY_KEY, TOWPATH_TRACEPARENT, TOWPATH_SERVER
+Its standard output is the result: JSON if it is JSON, text otherwise.
+Exit code 0 is success. 65 fails for good. Any other fails with the end of
+standard error as message, and the call is tried again.
+A line `towpath-progress: JSON` on standard error is shown to the caller.
+At the deadline and on cancel everything the program started is ended.
+
+Examples:
+  towpath worker upper --exec 'tr a-z A-Z'
+      one word is given to sh -c
+  towpath worker greet --exec 'echo \"hello $TOWPATH_PARAM_NAME\"' --concurrency 4
+  towpath worker thumbs --exec -- convert - -resize 100x100 png:-
+      several words are started as they are; -- stands before words with a dash";
+
+/// Serve a function with any program: parameters on its standard input, result on its standard output
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES, override_usage = "towpath worker [OPTIONS] <NAME> --exec <CMD>... [-- <WORDS>...]")]
+pub(crate) struct WorkerArgs {
+    /// The function's name
+    name: String,
+    /// The program: one word for sh -c, or several words as they are
+    #[arg(long, value_name = "CMD", num_args = 0.., required = true)]
+    exec: Vec<String>,
+    /// More words of the program, for those that begin with a dash
+    #[arg(last = true, value_name = "WORDS", hide = true)]
+    more: Vec<String>,
+    /// The scope in which the function is known
+    #[arg(long)]
+    scope: Option<String>,
+    /// How many calls run at once
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    concurrency: u32,
+    /// One sentence for people
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// Parameter definitions (a JSON list) or a JSON Schema (an object), or @FILE
+    #[arg(long, value_name = "JSON")]
+    parameters: Option<String>,
+    /// How often a call is tried before it becomes a dead letter
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_attempts: Option<u32>,
+    /// How long this worker may be silent before its calls go to others
+    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = words::parse_length)]
+    lease: Duration,
+    /// How long running calls may take to finish when the worker is asked to leave
+    #[arg(long, value_name = "LENGTH", default_value = "25s", value_parser = words::parse_length)]
+    drain_timeout: Duration,
+}
+
+pub(crate) async fn run(client: &Arc<Client>, out: Output, args: WorkerArgs) -> Result<Exit, Failure> {
+    let program = Program::from_words([args.exec.clone(), args.more.clone()].concat())?;
+    let mut signals = Signals::listen()?;
+    let session = Arc::new(Session::new(Arc::clone(client), out, introduction(&args)?, args.lease));
+    let registered = session.register().await?;
+    out.note(&format!("each call runs: {program}"));
+    let (function, server) = (args.name.as_str(), session.client.server());
+    Event::Serving { function, worker_id: &session.worker_id, server, concurrency: args.concurrency }.tell(out);
+
+    let beat_every = Duration::from_millis(registered.heartbeat_ms).min(args.lease / 3).max(Duration::from_millis(100));
+    let crew = Crew::start(&session, program, args.concurrency, beat_every);
+    signals.next().await;
+    crew.leave(&session, &mut signals, args.drain_timeout).await;
+    Ok(Exit::Done)
+}
+
+fn introduction(args: &WorkerArgs) -> Result<RegisterBody, Failure> {
+    let parameters = args.parameters.as_deref().map(|text| json_text::read_argument("parameters", text)).transpose()?;
+    let offer = OfferBody {
+        name: args.name.clone(),
+        scope: args.scope.clone(),
+        description: args.description.clone(),
+        parameters,
+        concurrency: Some(args.concurrency),
+        retry: args.max_attempts.map(|max_attempts| RetryBody { max_attempts: Some(max_attempts), ..RetryBody::default() }),
+        limits: None,
+    };
+    // The id is made here, so that registering twice because of a lost answer is still one worker.
+    Ok(RegisterBody { worker_id: Some(ids::worker_id()), kind: Some("exec".to_owned()), functions: vec![offer] })
+}
+
+/// The tasks of a worker.
+struct Crew {
+    stop_claiming: CancellationToken,
+    stop_beating: CancellationToken,
+    claiming: JoinHandle<()>,
+    beating: JoinHandle<()>,
+    delivering: JoinHandle<()>,
+    running: TaskTracker,
+}
+
+impl Crew {
+    fn start(session: &Arc<Session>, program: Program, concurrency: u32, beat_every: Duration) -> Self {
+        let (stop_claiming, stop_beating) = (CancellationToken::new(), CancellationToken::new());
+        let (results, outgoing) = mpsc::channel(64);
+        let running = TaskTracker::new();
+        let claimer = Arc::new(Claimer { session: Arc::clone(session), program, concurrency, results, running: running.clone() });
+        let claiming = tokio::spawn(claimer.run(stop_claiming.clone()));
+        let delivering = tokio::spawn(results::deliver(Arc::clone(session), outgoing));
+        let beating = tokio::spawn({
+            let (session, stop) = (Arc::clone(session), stop_beating.clone());
+            async move { session.keep_alive(beat_every, stop).await }
+        });
+        Self { stop_claiming, stop_beating, claiming, beating, delivering, running }
+    }
+
+    /// Finishes what runs while its leases are renewed, hands back what takes too long, and signs off.
+    async fn leave(self, session: &Session, signals: &mut Signals, drain_timeout: Duration) {
+        self.stop_claiming.cancel();
+        self.running.close();
+        Event::Draining { running: self.running.len() }.tell(session.out);
+        let until = time::now() + drain_timeout;
+        tokio::select! {
+            () = session.held.emptied() => {}
+            () = time::sleep_until(until) => {}
+            () = signals.next() => {}
+        }
+        session.held.stop_all(Stop::HandBack);
+        self.running.wait().await;
+        let _ended = self.claiming.await;
+        let _all_sent = tokio::time::timeout(FAREWELL, self.delivering).await;
+        self.stop_beating.cancel();
+        let _ended = self.beating.await;
+        say_farewell(session, time::now() + FAREWELL).await;
+    }
+}
+
+async fn say_farewell(session: &Session, until: Instant) {
+    let finished = session.finished.load(Ordering::Relaxed);
+    match session.unregister(until.saturating_duration_since(time::now())).await {
+        Ok(left) => Event::Left { finished, handed_back: left.handed_back }.tell(session.out),
+        Err(error) if error.is_not_found() => Event::Left { finished, handed_back: 0 }.tell(session.out),
+        Err(error) => {
+            session.out.note(&format!(
+                "the server could not be told: {}; it notices within {}",
+                error.brief(),
+                words::length(session.lease)
+            ));
+            Event::Left { finished, handed_back: 0 }.tell(session.out);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The real binary, as people and scripts meet it: a real server on a free port, a data folder of its own for each test.
+
+#![expect(clippy::unwrap_used, reason = "a test whose ground is missing fails, and says where")]
+
+mod call;
+mod doctor;
+mod listing;
+mod offline;
+mod serving;
+mod store;
+mod support;
+mod worker;
+mod worker_exit;
+mod worker_server;
