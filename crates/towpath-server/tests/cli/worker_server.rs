@@ -1,6 +1,8 @@
 //! A worker whose server goes away, forgets it, or comes back.
 
-use crate::support::{Server, wait_for};
+use nix::sys::signal::Signal;
+
+use crate::support::{Beside, Server, wait_for};
 
 #[test]
 fn a_worker_without_a_server_exits_7_at_once() {
@@ -49,4 +51,38 @@ fn a_worker_that_the_server_forgot_registers_again() {
     let server = Server::start_in_memory(&address);
     let ran = server.run(&["call", "upper", r#"{"text":"anew"}"#, "--timeout", "50s", "--wait-for-function", "50s"]).exits(0);
     assert_eq!(ran.stdout, "{\"TEXT\":\"ANEW\"}\n");
+}
+
+/// A worker with a short lease whose program waits for a file, once it holds a call.
+fn holding(server: &Server, call_id: &str) -> Beside {
+    let script = "echo up > up-$TOWPATH_CALL_ID; while [ ! -e go ]; do sleep 0.01; done; echo late; echo over > over";
+    let worker = server.worker("held", &["--lease", "500ms", "--exec", script]);
+    server.submit("held", "{}", &["--call-id", call_id]);
+    server.line_of(&format!("up-{call_id}"));
+    worker
+}
+
+#[test]
+fn a_call_outlives_a_worker_that_was_killed() {
+    let server = Server::start();
+    let killed = holding(&server, "c-1");
+    killed.signal(Signal::SIGKILL);
+    let _successor = server.worker("held", &["--exec", "echo first"]);
+    assert_eq!(server.run(&["calls", "wait", "c-1"]).exits(0).stdout, "\"first\"\n");
+    assert_eq!(server.call("c-1")["crashes"], 1);
+    server.write("go", ""); // nobody is left to end the orphaned program
+}
+
+#[test]
+fn the_late_answer_of_a_worker_that_stood_still_is_refused() {
+    let server = Server::start();
+    let still = holding(&server, "c-1");
+    still.signal(Signal::SIGSTOP);
+    let _successor = server.worker("held", &["--exec", "echo first"]);
+    assert_eq!(server.run(&["calls", "wait", "c-1"]).exits(0).stdout, "\"first\"\n");
+    server.write("go", "");
+    server.line_of("over");
+    still.signal(Signal::SIGCONT);
+    still.event("refused", |event| event["event"] == "refused" && event["delivery_id"] == "1-c-1");
+    assert_eq!(server.call("c-1")["outcome"]["data"], "first");
 }

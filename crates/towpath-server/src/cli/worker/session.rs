@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
 use towpath_server::http::wire::Json;
 use towpath_server::http::wire::workers::{
     ClaimBody, Claimed, ClaimedCall, HeartbeatAnswer, HeartbeatBody, ProgressBody, RegisterBody, Registered, Unregistered,
@@ -79,16 +78,15 @@ impl Session {
         routes::worker_verb(&self.worker_id, verb)
     }
 
-    /// Says that the worker lives, prolongs its leases and learns what it must stop, until told to end.
-    pub(crate) async fn keep_alive(&self, every: Duration, ended: CancellationToken) {
+    /// Says that the worker lives, prolongs its leases and learns what it must stop. Never ends by itself.
+    pub(crate) async fn keep_alive(&self, every: Duration) {
         let mut pauses = Pauses::of(&self.worker_id);
-        while !ended.is_cancelled() {
+        loop {
             let covered: HashSet<String> = self.held.ids().into_iter().take(BEAT_MAX).collect();
             let begun = time::now();
             let beat = tokio::select! {
                 beat = self.beat(&covered, every) => beat,
                 () = self.held.uncovered(&covered) => continue,
-                () = ended.cancelled() => return,
             };
             match beat {
                 Ok(answer) => {
