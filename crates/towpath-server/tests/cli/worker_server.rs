@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Beside, Server, wait_for};
+use crate::support::{Beside, Server, UNTIL_GO, wait_for};
 
 #[test]
 fn a_worker_without_a_server_exits_7_at_once() {
@@ -16,8 +16,8 @@ fn a_worker_without_a_server_exits_7_at_once() {
 #[test]
 fn a_result_that_could_not_be_sent_is_sent_when_the_server_is_back() {
     let server = Server::start();
-    let script = "echo run >> runs; echo up > up; while [ ! -e go ]; do sleep 0.01; done; echo 42; echo down > down";
-    let worker = server.worker("patient", &["--exec", script]);
+    let script = format!("echo run >> runs; echo up > up; {UNTIL_GO}; echo 42; echo down > down");
+    let worker = server.worker("patient", &["--exec", &script]);
     let id = server.submit("patient", "{}", &[]);
     server.line_of("up");
     let (folder, address) = server.crash();
@@ -55,8 +55,8 @@ fn a_worker_that_the_server_forgot_registers_again() {
 
 /// A worker with a short lease whose program waits for a file, once it holds a call.
 fn holding(server: &Server, call_id: &str) -> Beside {
-    let script = "echo up > up-$TOWPATH_CALL_ID; while [ ! -e go ]; do sleep 0.01; done; echo late; echo over > over";
-    let worker = server.worker("held", &["--lease", "500ms", "--exec", script]);
+    let script = format!("echo up > up-$TOWPATH_CALL_ID; {UNTIL_GO}; echo late; echo over > over");
+    let worker = server.worker("held", &["--lease", "500ms", "--exec", &script]);
     server.submit("held", "{}", &["--call-id", call_id]);
     server.line_of(&format!("up-{call_id}"));
     worker
