@@ -106,7 +106,7 @@ pub async fn start_on(towpath: Towpath, metrics: Arc<Metrics>, settings: Setting
     let pushing = AbortOnDropHandle::new(tokio::spawn(supervisor.run(stop_pushing.clone())));
     let app = App::new(towpath.clone(), &settings, metrics, pushed);
     let handle = Handle::new();
-    let serving = listener::serve(socket, layers::router(app.clone()), settings.max_connections, handle.clone());
+    let serving = listener::serve(socket, layers::router(app.clone()), settings.clone(), handle.clone());
     let serving = AbortOnDropHandle::new(tokio::spawn(serving));
     let warning = settings.is_open_to_all().then(|| AbortOnDropHandle::new(tokio::spawn(warn_of_open_door(towpath.clone(), addr))));
     tracing::info!(%addr, store = settings.store, "listening");
