@@ -101,6 +101,12 @@ fn a_program_that_does_not_read_its_input_is_fine_and_a_long_input_arrives_whole
 }
 
 #[test]
+fn a_lease_that_the_server_would_not_grant_is_refused() {
+    let server = Server::start();
+    server.run(&["worker", "x", "--lease", "50ms", "--exec", "cat"]).exits(2).says("between 100ms and 7d");
+}
+
+#[test]
 fn parameters_and_description_are_registered_and_validated() {
     let server = Server::start();
     server.write("parameters.json", r#"[{"name":"n","type":"number","required":true}]"#);

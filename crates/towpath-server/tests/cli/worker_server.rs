@@ -70,7 +70,8 @@ fn a_call_outlives_a_worker_that_was_killed() {
     let _successor = server.worker("held", &["--exec", "echo first"]);
     assert_eq!(server.run(&["calls", "wait", "c-1"]).exits(0).stdout, "\"first\"\n");
     assert_eq!(server.call("c-1")["crashes"], 1);
-    server.write("go", ""); // nobody is left to end the orphaned program
+    server.write("go", ""); // nobody is left who would end the orphaned program
+    server.line_of("over");
 }
 
 #[test]

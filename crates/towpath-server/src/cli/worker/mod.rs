@@ -11,6 +11,7 @@ mod results;
 mod session;
 mod streams;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -36,6 +37,9 @@ use super::{ids, json_text, time, words};
 
 /// How long the last requests of a leaving worker may take.
 const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What the server grants.
+const LEASES: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(7 * 24 * 60 * 60);
 
 const EXAMPLES: &str = "\
 The program gets the parameters as JSON on standard input, and variables:
@@ -92,6 +96,9 @@ pub(crate) struct WorkerArgs {
 }
 
 pub(crate) async fn run(client: &Arc<Client>, out: Output, args: WorkerArgs) -> Result<Exit, Failure> {
+    if !LEASES.contains(&args.lease) {
+        return Err(Failure::usage("out_of_range", "a lease lasts between 100ms and 7d").field("lease"));
+    }
     let program = Program::from_words([args.exec.clone(), args.more.clone()].concat())?;
     let mut signals = Signals::listen()?;
     let session = Arc::new(Session::new(Arc::clone(client), out, introduction(&args)?, args.lease));
@@ -152,6 +159,7 @@ impl Crew {
     /// Finishes what runs while its leases are renewed, hands back what takes too long, and signs off.
     async fn leave(self, session: &Session, signals: &mut Signals, drain_timeout: Duration) {
         self.stop_claiming.cancel();
+        let _ended = self.claiming.await; // so that nothing is started after everything was told to stop
         self.running.close();
         Event::Draining { running: self.running.len() }.tell(session.out);
         let until = time::now() + drain_timeout;
@@ -161,7 +169,6 @@ impl Crew {
             () = signals.next() => {}
         }
         session.held.stop_all(Stop::HandBack);
-        let _ended = self.claiming.await;
         // Programs end within their grace; their results may have to wait for a server that is away.
         let _all_ended = tokio::time::timeout(group::GRACE + FAREWELL, self.running.wait()).await;
         let _all_sent = tokio::time::timeout(FAREWELL, self.delivering).await;

@@ -22,6 +22,8 @@ use crate::cli::{time, words};
 const CLAIM_WAIT: Duration = Duration::from_secs(20);
 /// Heartbeats are at least this far apart, whatever the server answers.
 const BEAT_APART: Duration = Duration::from_millis(250);
+/// A progress report that takes longer is not worth the wait: the program's result comes after it.
+const REPORT_WITHIN: Duration = Duration::from_secs(2);
 /// The most deliveries that one heartbeat names.
 const BEAT_MAX: usize = 1_000;
 
@@ -62,7 +64,8 @@ impl Session {
     /// Shows a program's progress to whoever waits for the call. Losing a report costs nothing but the report.
     pub(crate) async fn report_progress(&self, delivery_id: &str, progress: Json) {
         let body = ProgressBody { delivery_id: delivery_id.to_owned(), progress };
-        let sent: Result<serde_json::Value, RequestError> = self.client.ask(Ask::post(&self.verb("progress"), &body)).await;
+        let sent: Result<serde_json::Value, RequestError> =
+            self.client.ask(Ask::post(&self.verb("progress"), &body).within(REPORT_WITHIN)).await;
         if let Err(error) = sent {
             self.out.note(&format!("a progress report was not taken: {}", error.brief()));
         }
