@@ -89,6 +89,8 @@ pub(crate) struct AfterCommit {
     pub(crate) changed: Vec<CallId>,
     pub(crate) attention: Vec<WorkerId>,
     pub(crate) gone: Vec<WorkerId>,
+    /// Workers that let a lease run out: their parked claims end empty, and they get no more until they ask again.
+    pub(crate) silent: Vec<WorkerId>,
     /// Functions that may have work for a parked claim.
     pub(crate) woken: HashSet<i64>,
     /// Something is due then, perhaps earlier than anything before.
