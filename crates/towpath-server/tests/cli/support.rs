@@ -14,6 +14,11 @@ use tempfile::TempDir;
 /// Nothing that is waited for takes this long on a healthy machine, however busy.
 const TOO_LONG: Duration = Duration::from_secs(60);
 
+/// A shell's wait for the file `go`. Bounded, so that nothing runs for ever should a test fail.
+pub(crate) const UNTIL_GO: &str = "n=0; while [ ! -e go ] && [ $n -lt 9000 ]; do n=$((n+1)); sleep 0.01; done";
+/// A shell that does not end by itself, but for the same bound.
+pub(crate) const ON_AND_ON: &str = "n=0; while [ $n -lt 1800 ]; do n=$((n+1)); sleep 0.05; done";
+
 /// Looks until `look` finds something.
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = now();
