@@ -127,7 +127,12 @@ async fn secrets(towpath: &Towpath, settings: &Settings) -> Result<Vec<WebhookSe
     let folder = location.strip_prefix("sqlite:").map(PathBuf::from).and_then(|file| file.parent().map(|folder| folder.join(SECRET_FILE)));
     let secret = match folder {
         // Reading a few bytes at start is not worth a thread.
-        Some(path) => keep_secret(&path),
+        Some(path) => {
+            if !path.exists() {
+                tracing::info!(path = %path.display(), "made a secret that pushed calls are signed with");
+            }
+            keep_secret(&path)
+        }
         None => WebhookSecret::generate(), // nothing outlives a store in memory
     };
     Ok(vec![secret.map_err(ServeError::Secret)?])
