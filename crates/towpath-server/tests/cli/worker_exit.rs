@@ -102,7 +102,7 @@ fn what_a_program_leaves_behind_ends_with_its_call() {
 #[test]
 fn a_process_that_left_the_group_and_keeps_the_pipes_does_not_hold_the_call_up() {
     let server = Server::start();
-    let _worker = server.worker("escape", &["--exec", "setsid sh -c 'echo $$ > escaped.pid; sleep 90' & echo 1"]);
+    let _worker = server.worker("escape", &["--exec", "setsid sh -c 'echo $$ > escaped.pid; sleep 20' & echo 1"]);
     assert_eq!(server.run(&["call", "escape"]).exits(0).stdout, "1\n");
     assert_eq!(server.run(&["call", "escape"]).exits(0).stdout, "1\n", "its place is free again");
 }
