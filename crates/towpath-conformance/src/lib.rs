@@ -7,6 +7,7 @@
 //! | [`bench`], [`words`], [`waiting`] | the verbs and nouns of the cases |
 //! | [`cases`] | what is promised, one function per promise |
 //! | [`suite!`](crate::suite!) | makes a named test of each case |
+//! | [`differential`] | random operations on the model and a store, which must agree |
 //! | [`dump`] | all that a store shows, in one comparable piece |
 //!
 //! A store's whole conformance test is its backend and one line:
@@ -23,6 +24,7 @@ pub mod backend;
 pub mod bench;
 #[expect(missing_docs, reason = "a case is named by the sentence that its documentation would say")]
 pub mod cases;
+pub mod differential;
 pub mod dump;
 pub mod model;
 pub mod suite;

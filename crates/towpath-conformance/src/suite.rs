@@ -20,7 +20,7 @@ pub struct Case {
 }
 
 /// A case moves virtual time only. One that takes this long by the wall waits for something that will never come.
-const STUCK_AFTER: Duration = Duration::from_secs(60);
+const STUCK_AFTER: Duration = Duration::from_secs(20);
 
 /// Runs one case on a fresh store. It panics when the promise is broken.
 pub async fn run(backend: &dyn Backend, case: Run) {
@@ -178,6 +178,7 @@ macro_rules! every_case {
                 no_call_no_cancellation
                 the_worker_of_a_cancelled_call_is_woken_and_no_other
                 a_cancellation_wakes_its_worker_once
+                a_worker_that_was_given_up_and_came_back_is_woken_too
                 cancelling_a_call_that_waits_wakes_no_worker
             }
             dead_letter {
@@ -185,6 +186,7 @@ macro_rules! every_case {
                 a_replay_is_a_new_call_with_the_same_request
                 a_replay_of_a_poisoned_call_forgets_its_crashes
                 a_dead_letter_is_replayed_once
+                a_replay_under_an_id_that_is_taken_changes_nothing
                 a_replay_goes_behind_all_that_wait
                 a_replay_takes_the_key_along
                 a_replay_is_taken_however_full_the_backlog_is
@@ -207,6 +209,7 @@ macro_rules! every_case {
                 a_worker_makes_its_functions_known
                 a_worker_that_registers_again_replaces_what_it_offered
                 a_worker_may_offer_nothing
+                of_two_offers_of_one_function_the_latter_counts
                 the_latest_definition_counts
                 a_heartbeat_of_an_unknown_worker_says_so
                 a_worker_is_healthy_for_thirty_seconds_after_it_was_heard

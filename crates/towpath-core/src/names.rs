@@ -105,6 +105,14 @@ macro_rules! name {
             }
         }
 
+        impl std::str::FromStr for $name {
+            type Err = InvalidName;
+
+            fn from_str(text: &str) -> Result<Self, InvalidName> {
+                Self::new(text)
+            }
+        }
+
         impl TryFrom<String> for $name {
             type Error = InvalidName;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Number, Value, json};
-use towpath::{CallContext, FunctionOptions, HandlerError, RunningWorker, Towpath, WorkerError};
+use towpath::{Backoff, CallContext, FunctionOptions, HandlerError, RetryPolicy, RunningWorker, Towpath, WorkerError};
 
 const FIBONACCI_MAX: u32 = 20;
 
@@ -118,5 +118,6 @@ fn slow_options() -> FunctionOptions {
 }
 
 fn flaky_options() -> FunctionOptions {
-    FunctionOptions::new("flaky").description("Fails at first and succeeds when it is tried again.")
+    let retry = RetryPolicy { backoff: Backoff::Fixed { delay_ms: 500 }, ..RetryPolicy::default() };
+    FunctionOptions::new("flaky").description("Fails at first and succeeds when it is tried again.").retry(retry)
 }

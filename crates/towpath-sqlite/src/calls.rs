@@ -1,5 +1,7 @@
 //! The moves of calls: load, ask the core what happens, save.
 
+use std::sync::Arc;
+
 use rusqlite::{OptionalExtension, Row};
 use towpath_core::call::{Call, CallCommand, CallReply, CallRequest, CallState, Held, LostLease, step};
 use towpath_core::ids::DeliveryId;
@@ -10,7 +12,7 @@ use towpath_core::time::Timestamp;
 
 use crate::memory::{Function, Seat};
 use crate::rows::{self, Stored, call_columns, request_columns};
-use crate::trouble::Moved;
+use crate::trouble::{Moved, Trouble};
 use crate::writer::Tx;
 
 pub(crate) const BY_ID: &str = concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.call_id = ?1");
@@ -23,36 +25,59 @@ const PUT_PROGRESS: &str = "INSERT INTO call_progress (seq, number, value) VALUE
      ON CONFLICT (seq) DO UPDATE SET number = number + 1, value = excluded.value";
 
 pub(crate) fn submit(tx: &mut Tx<'_>, call: &SubmitCall, durability: Durability) -> Moved<Submitted> {
+    let refusal = refusal(tx, call);
+    // The common case first: nobody has seen this call before, which only the insert itself can tell for certain.
+    if let (Ok(function), None) = (&refusal, call.idempotency_key())
+        && let Some(deadline) = take(tx, function, call)?
+    {
+        return Ok(Submitted::Accepted { deadline, durability });
+    }
+    // A resend finds its call, whatever would be said to a new one.
     if let Some(earlier) = by_id(tx, &call.call_id)? {
         return same_or_conflict(tx, &earlier, call, durability);
     }
     if let Some(earlier) = by_key(tx, call)? {
         return same_or_conflict(tx, &earlier, call, durability);
     }
-    let Some(function) = tx.memory.function(&call.request.function) else { return Ok(Submitted::UnknownFunction) };
-    if call.fail_without_workers && tx.memory.workers_of(function.id, tx.now).1 == 0 {
-        return Ok(Submitted::NoWorkers);
+    match refusal {
+        Err(refused) => Ok(refused),
+        Ok(function) => {
+            let deadline =
+                take(tx, &function, call)?.ok_or_else(|| Trouble::Corrupt(format!("call {} is there and is not", call.call_id)))?;
+            Ok(Submitted::Accepted { deadline, durability })
+        }
     }
-    let backlog = tx.memory.counts(function.id).backlog();
-    if let Some(limit) = function.definition.limits.max_backlog.filter(|limit| backlog >= *limit) {
-        return Ok(Submitted::Overloaded { backlog, limit });
-    }
-    let deadline = take(tx, &function, call)?;
-    Ok(Submitted::Accepted { deadline, durability })
 }
 
-fn take(tx: &mut Tx<'_>, function: &Function, submit: &SubmitCall) -> Moved<Timestamp> {
+/// What a new call would be told: the function that takes it, or why not.
+fn refusal(tx: &Tx<'_>, call: &SubmitCall) -> Result<Arc<Function>, Submitted> {
+    let function = tx.memory.function(&call.request.function).ok_or(Submitted::UnknownFunction)?;
+    if call.fail_without_workers && tx.memory.workers_of(function.id, tx.now).1 == 0 {
+        return Err(Submitted::NoWorkers);
+    }
+    let backlog = tx.memory.counts(function.id).backlog();
+    match function.definition.limits.max_backlog {
+        Some(limit) if backlog >= limit => Err(Submitted::Overloaded { backlog, limit }),
+        _ => Ok(function),
+    }
+}
+
+/// Writes a new call; `None` when its id is taken.
+fn take(tx: &mut Tx<'_>, function: &Function, submit: &SubmitCall) -> Moved<Option<Timestamp>> {
     let call = Call::submitted(submit.call_id.clone(), tx.now, submit.timeout, submit.retain);
-    let stored = Stored { seq: tx.memory.take_seq(), function_id: function.id, call };
-    rows::insert_call(tx.conn, &stored, &submit.request)?;
+    let stored = Stored { seq: tx.memory.next_seq(), function_id: function.id, call };
+    if !rows::insert_call(tx.conn, &stored, &submit.request)? {
+        return Ok(None);
+    }
     if let Some(key) = submit.idempotency_key() {
         tx.conn.prepare_cached(PUT_KEY)?.execute((function.id, key.as_str(), stored.seq))?;
     }
-    tx.memory.recount(stored.seq, function.id, None, Some(&Seat::of(&stored.call)));
+    tx.memory.advance_seq();
+    tx.memory.enter(&stored);
     tx.after.moves += 1;
     tx.after.woken.insert(function.id);
     tx.after.note_due(stored.call.due());
-    Ok(stored.call.deadline)
+    Ok(Some(stored.call.deadline))
 }
 
 fn by_key(tx: &Tx<'_>, call: &SubmitCall) -> Moved<Option<Stored>> {
@@ -78,6 +103,9 @@ fn request(tx: &Tx<'_>, stored: &Stored) -> Moved<CallRequest> {
 }
 
 pub(crate) fn by_id(tx: &Tx<'_>, call_id: &CallId) -> Moved<Option<Stored>> {
+    if let Some(running) = tx.memory.running(call_id) {
+        return Ok(Some(running.clone()));
+    }
     load(tx, BY_ID, call_id.as_str())
 }
 
@@ -101,7 +129,7 @@ pub(crate) fn apply(tx: &mut Tx<'_>, stored: Stored, command: CallCommand) -> Mo
     }
     rows::update_call(tx.conn, &stored)?;
     tx.after.moves += 1;
-    tx.memory.recount(stored.seq, stored.function_id, Some(&before), Some(&Seat::of(&stored.call)));
+    tx.memory.recount(&before, &stored);
     tx.after.note_due(stored.call.due());
     if tx.memory.counts(stored.function_id).queued > 0 {
         tx.after.woken.insert(stored.function_id);
@@ -224,9 +252,6 @@ pub(crate) fn cancel(tx: &mut Tx<'_>, call_id: &CallId) -> Moved<Cancelled> {
 
 pub(crate) fn replay_dead(tx: &mut Tx<'_>, call_id: &CallId, replay_id: &CallId) -> Moved<Replayed> {
     let Some(stored) = by_id(tx, call_id)?.filter(|stored| stored.call.state == CallState::Dead) else { return Ok(Replayed::NotDead) };
-    if by_id(tx, replay_id)?.is_some() {
-        return Ok(Replayed::NotDead);
-    }
     let function = tx.memory.function_of(&stored)?;
     let again = SubmitCall {
         call_id: replay_id.clone(),
@@ -235,7 +260,10 @@ pub(crate) fn replay_dead(tx: &mut Tx<'_>, call_id: &CallId, replay_id: &CallId)
         retain: stored.call.retain,
         fail_without_workers: false,
     };
-    take(tx, &function, &again)?;
+    // A repeated replay under the same new id finds the dead letter settled; an id that somebody else has taken is not ours to replay to.
+    if take(tx, &function, &again)?.is_none() {
+        return Ok(Replayed::NotDead);
+    }
     apply(tx, stored, CallCommand::Settle { replayed_as: Some(replay_id.clone()) })?;
     Ok(Replayed::Submitted)
 }

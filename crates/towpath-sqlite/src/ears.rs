@@ -57,8 +57,12 @@ impl Ears {
         self.attention(worker).notify_one();
     }
 
+    /// Clears up after a worker that is gone. Whoever still listens for it keeps its ear: the worker may come back under its name.
     pub(crate) fn forget_worker(&self, worker: &WorkerId) {
-        lock(&self.workers).remove(worker);
+        let mut workers = lock(&self.workers);
+        if workers.get(worker).is_some_and(|ear| Arc::strong_count(ear) == 1) {
+            workers.remove(worker);
+        }
     }
 }
 
@@ -72,7 +76,7 @@ struct Watch {
 impl CallWatch for Watch {
     async fn next(&mut self) -> CallNews {
         loop {
-            if let Some(call) = lock(&self.ear.ended).clone() {
+            if let Some(call) = lock(&self.ear.ended).take() {
                 return CallNews::Ended(call);
             }
             if self.ear.changed.swap(false, Ordering::AcqRel) {

@@ -6,7 +6,7 @@ use towpath_core::names::{CallId, FunctionName, Scope, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::worker::WorkerView;
 
-use crate::memory::read_key;
+use crate::memory::{Worker, read_key};
 use crate::registry;
 use crate::rows::{self, call_columns, request_columns};
 use crate::trouble::Moved;
@@ -82,10 +82,14 @@ pub(crate) fn functions(tx: &Tx<'_>) -> Moved<Vec<FunctionView>> {
 }
 
 pub(crate) fn workers(tx: &Tx<'_>) -> Vec<WorkerView> {
-    let view = |(id, worker): (&WorkerId, &crate::memory::Worker)| WorkerView {
+    let functions = |worker: &Worker| {
+        let known = worker.offers.iter().filter_map(|(id, _)| tx.memory.function_by_id(*id));
+        known.map(|function| function.definition.key.clone()).collect()
+    };
+    let view = |(id, worker): (&WorkerId, &Worker)| WorkerView {
         worker_id: id.clone(),
         kind: worker.kind.clone(),
-        functions: worker.offers.iter().filter_map(|(id, _)| tx.memory.function_by_id(*id)).map(|f| f.definition.key.clone()).collect(),
+        functions: functions(worker),
         registered_at: worker.registered_at,
         last_heartbeat: worker.last_heartbeat,
         healthy: worker.is_healthy(tx.now),

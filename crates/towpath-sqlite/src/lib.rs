@@ -43,4 +43,4 @@ mod trouble;
 mod writer;
 
 pub use open::{Location, OpenError, OpenOptions};
-pub use store::{CommitStats, SqliteStore};
+pub use store::SqliteStore;

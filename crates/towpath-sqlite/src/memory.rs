@@ -7,11 +7,11 @@ use std::sync::Arc;
 use rusqlite::{Connection, Row};
 use towpath_core::call::{Call, CallState};
 use towpath_core::inspect::FunctionCounts;
-use towpath_core::names::{FunctionKey, FunctionName, Scope, WorkerId};
+use towpath_core::names::{CallId, FunctionKey, WorkerId};
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, REMEMBERED_FOR};
 
-use crate::rows::{self, Stored};
+use crate::rows::{self, Stored, call_columns};
 use crate::trouble::{Moved, Trouble};
 
 const FUNCTIONS: &str = "SELECT id, scope, name, description, parameters, retry, limits, target, forgotten FROM functions";
@@ -20,7 +20,7 @@ const OFFERS: &str = "SELECT worker_id, function_id, concurrency FROM offers ORD
 const COUNT_WAITING: &str =
     "SELECT function_id, state, count(*) FROM calls WHERE ended_ms IS NULL AND state IN ('queued', 'delayed') GROUP BY function_id, state";
 const COUNT_DEAD: &str = "SELECT function_id, count(*) FROM calls WHERE state = 'dead' GROUP BY function_id";
-const RUNNING: &str = "SELECT seq, function_id, holder, parked FROM calls WHERE ended_ms IS NULL AND state = 'running'";
+const RUNNING: &str = concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.ended_ms IS NULL AND c.state = 'running'");
 const NEXT_SEQ: &str =
     "SELECT max(coalesce((SELECT max(seq) + 1 FROM calls), 1), coalesce((SELECT value FROM meta WHERE key = 'next_seq'), 1))";
 
@@ -83,6 +83,8 @@ pub(crate) struct Memory {
     counts: HashMap<i64, FunctionCounts>,
     pub(crate) workers: BTreeMap<WorkerId, Worker>,
     held: HashMap<WorkerId, BTreeMap<i64, HeldCall>>,
+    /// Calls in workers' hands: each will be answered soon, and need not be read again for that.
+    running: HashMap<CallId, Stored>,
     next_seq: i64,
 }
 
@@ -111,12 +113,12 @@ impl Memory {
             last_heartbeat: Timestamp::from_millis(row.get(3)?),
             offers: Vec::new(),
         };
-        self.workers.insert(rows::name(row, 0, WorkerId::new)?, worker);
+        self.workers.insert(rows::name(row, 0)?, worker);
         Ok(())
     }
 
     fn load_offer(&mut self, row: &Row<'_>) -> Moved<()> {
-        if let Some(worker) = self.workers.get_mut(&rows::name(row, 0, WorkerId::new)?) {
+        if let Some(worker) = self.workers.get_mut(&rows::name(row, 0)?) {
             worker.offers.push((row.get(1)?, row.get(2)?));
         }
         Ok(())
@@ -134,20 +136,18 @@ impl Memory {
     }
 
     fn load_running(&mut self, row: &Row<'_>) -> Moved<()> {
-        let (seq, function_id, parked): (i64, i64, bool) = (row.get(0)?, row.get(1)?, row.get(3)?);
-        let seat = Seat { state: CallState::Running, parked, holder: Some(rows::name(row, 2, WorkerId::new)?) };
-        self.enter(seq, function_id, &seat);
+        self.enter(&rows::read_call(row)?);
         Ok(())
     }
 
-    pub(crate) fn take_seq(&mut self) -> i64 {
-        let seq = self.next_seq;
-        self.next_seq += 1;
-        seq
-    }
-
+    /// The place of the next call.
     pub(crate) fn next_seq(&self) -> i64 {
         self.next_seq
+    }
+
+    /// The next place is taken.
+    pub(crate) fn advance_seq(&mut self) {
+        self.next_seq += 1;
     }
 
     pub(crate) fn function(&self, key: &FunctionKey) -> Option<Arc<Function>> {
@@ -209,39 +209,45 @@ impl Memory {
         held.filter(|call| call.function_id == function_id && !call.parked).count() as u64
     }
 
-    /// Moves a call from one seat to another in all counts. `None` is outside: not yet submitted, or forgotten.
-    pub(crate) fn recount(&mut self, seq: i64, function_id: i64, before: Option<&Seat>, after: Option<&Seat>) {
-        if let Some(seat) = before {
-            self.leave(seq, function_id, seat);
-        }
-        if let Some(seat) = after {
-            self.enter(seq, function_id, seat);
-        }
+    /// A call in a worker's hands.
+    pub(crate) fn running(&self, call_id: &CallId) -> Option<&Stored> {
+        self.running.get(call_id)
     }
 
-    fn enter(&mut self, seq: i64, function_id: i64, seat: &Seat) {
-        let counts = self.counts.entry(function_id).or_default();
-        if let Some(count) = counted(counts, seat.state) {
+    /// Moves a call from its old seat to where it is now, in all counts.
+    pub(crate) fn recount(&mut self, before: &Seat, now: &Stored) {
+        self.leave(now, before);
+        self.enter(now);
+    }
+
+    pub(crate) fn enter(&mut self, stored: &Stored) {
+        let call = &stored.call;
+        let counts = self.counts.entry(stored.function_id).or_default();
+        if let Some(count) = counted(counts, call.state) {
             *count += 1;
         }
-        if seat.state == CallState::Running {
-            counts.parked += u64::from(seat.parked);
-            if let Some(holder) = &seat.holder {
-                self.held.entry(holder.clone()).or_default().insert(seq, HeldCall { function_id, parked: seat.parked });
+        if call.state == CallState::Running {
+            counts.parked += u64::from(call.parked);
+            if let Some(holder) = &call.holder {
+                let held = HeldCall { function_id: stored.function_id, parked: call.parked };
+                self.held.entry(holder.clone()).or_default().insert(stored.seq, held);
             }
+            self.running.insert(call.call_id.clone(), stored.clone());
         }
     }
 
-    fn leave(&mut self, seq: i64, function_id: i64, seat: &Seat) {
-        let counts = self.counts.entry(function_id).or_default();
+    /// Takes a call out of the counts of the seat that it had.
+    pub(crate) fn leave(&mut self, stored: &Stored, seat: &Seat) {
+        let counts = self.counts.entry(stored.function_id).or_default();
         if let Some(count) = counted(counts, seat.state) {
             *count -= 1;
         }
         if seat.state == CallState::Running {
             counts.parked -= u64::from(seat.parked);
             if let Some(held) = seat.holder.as_ref().and_then(|holder| self.held.get_mut(holder)) {
-                held.remove(&seq);
+                held.remove(&stored.seq);
             }
+            self.running.remove(&stored.call.call_id);
         }
     }
 
@@ -279,5 +285,5 @@ fn each(conn: &Connection, sql: &str, mut take: impl FnMut(&Row<'_>) -> Moved<()
 
 /// A function's full name out of two columns.
 pub(crate) fn read_key(row: &Row<'_>, scope: usize, name: usize) -> Moved<FunctionKey> {
-    Ok(FunctionKey { scope: rows::name(row, scope, Scope::new)?, name: rows::name(row, name, FunctionName::new)? })
+    Ok(FunctionKey { scope: rows::name(row, scope)?, name: rows::name(row, name)? })
 }

@@ -1,7 +1,9 @@
 //! Records to columns and back. The only place that knows which column holds what.
 
+use std::str::FromStr;
+
 use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension, Row, named_params};
+use rusqlite::{Connection, OptionalExtension, Row};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use towpath_core::call::{Call, CallRequest, CallState, DeadReason, Failure, Outcome};
@@ -34,15 +36,16 @@ pub(crate) const AFTER_CALL: usize = 19;
 /// Where the columns after those of a call and its request begin.
 pub(crate) const AFTER_REQUEST: usize = AFTER_CALL + 6;
 
+// Hot statements take their values by position: finding a parameter by its name costs as much as binding it.
 const INSERT_CALL: &str = "INSERT INTO calls (seq, call_id, function_id, state, due_ms, submitted_ms, deadline_ms, retain_ms, failures, \
-     crashes, delivery, parked, cancel_requested) \
-     VALUES (:seq, :call_id, :function_id, 'queued', :due, :submitted, :deadline, :retain, 0, 0, 0, 0, 0)";
+     crashes, delivery, parked, cancel_requested) VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, 0, 0, 0, 0, 0) \
+     ON CONFLICT (call_id) DO NOTHING";
 const INSERT_REQUEST: &str = "INSERT INTO call_requests (seq, params, input_item, idempotency_key, depth, parent, traceparent) \
-     VALUES (:seq, :params, :input_item, :key, :depth, :parent, :traceparent)";
-const UPDATE_CALL: &str = "UPDATE calls SET state = :state, due_ms = :due, failures = :failures, crashes = :crashes, delivery = :delivery, \
-     holder = :holder, started_ms = :started, lease_until_ms = :lease_until, parked = :parked, cancel_requested = :cancel_requested, \
-     not_before_ms = :not_before, ended_ms = :ended, last_failure = :last_failure, replayed_as = :replayed_as WHERE seq = :seq";
-const INSERT_OUTCOME: &str = "INSERT INTO call_outcomes (seq, kind, data, failure) VALUES (:seq, :kind, :data, :failure)";
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+const UPDATE_CALL: &str = "UPDATE calls SET state = ?2, due_ms = ?3, failures = ?4, crashes = ?5, delivery = ?6, holder = ?7, \
+     started_ms = ?8, lease_until_ms = ?9, parked = ?10, cancel_requested = ?11, not_before_ms = ?12, ended_ms = ?13, \
+     last_failure = ?14, replayed_as = ?15 WHERE seq = ?1";
+const INSERT_OUTCOME: &str = "INSERT INTO call_outcomes (seq, kind, data, failure) VALUES (?1, ?2, ?3, ?4)";
 const SELECT_OUTCOME: &str = "SELECT kind, data, failure FROM call_outcomes WHERE seq = ?1";
 
 /// A call and its place in the file.
@@ -54,13 +57,17 @@ pub(crate) struct Stored {
 }
 
 /// A name that was checked before it was written; anything else means that somebody else wrote it.
-pub(crate) fn name<T>(row: &Row<'_>, column: usize, check: impl Fn(String) -> Result<T, InvalidName>) -> Moved<T> {
-    check(row.get(column)?).map_err(corrupt)
+pub(crate) fn name<T: FromStr<Err = InvalidName>>(row: &Row<'_>, column: usize) -> Moved<T> {
+    text(row, column)?.parse().map_err(corrupt)
 }
 
-fn optional_name<T>(row: &Row<'_>, column: usize, check: impl Fn(String) -> Result<T, InvalidName>) -> Moved<Option<T>> {
-    let text: Option<String> = row.get(column)?;
-    text.map(check).transpose().map_err(corrupt)
+fn optional_name<T: FromStr<Err = InvalidName>>(row: &Row<'_>, column: usize) -> Moved<Option<T>> {
+    let text = row.get_ref(column)?.as_str_or_null().map_err(corrupt)?;
+    text.map(str::parse).transpose().map_err(corrupt)
+}
+
+fn text<'a>(row: &'a Row<'_>, column: usize) -> Moved<&'a str> {
+    row.get_ref(column)?.as_str().map_err(corrupt)
 }
 
 fn corrupt(cause: impl std::fmt::Display) -> Trouble {
@@ -79,17 +86,17 @@ fn payload(row: &Row<'_>, column: usize) -> Moved<Option<Payload>> {
 
 /// Reads the columns of [`call_columns`]. The outcome stands in its own table and is added where it is needed.
 pub(crate) fn read_call(row: &Row<'_>) -> Moved<Stored> {
-    let state: String = row.get(3)?;
+    let state = text(row, 3)?;
     let call = Call {
-        call_id: name(row, 1, CallId::new)?,
-        state: CallState::parse(&state).ok_or_else(|| corrupt(format!("a call cannot be '{state}'")))?,
+        call_id: name(row, 1)?,
+        state: CallState::parse(state).ok_or_else(|| corrupt(format!("a call cannot be '{state}'")))?,
         submitted_at: Timestamp::from_millis(row.get(4)?),
         deadline: Timestamp::from_millis(row.get(5)?),
         retain: from_millis(row.get(6)?),
         failures: row.get(7)?,
         crashes: row.get(8)?,
         delivery: row.get(9)?,
-        holder: optional_name(row, 10, WorkerId::new)?,
+        holder: optional_name(row, 10)?,
         started_at: instant(row, 11)?,
         lease_until: instant(row, 12)?,
         parked: row.get(13)?,
@@ -98,7 +105,7 @@ pub(crate) fn read_call(row: &Row<'_>) -> Moved<Stored> {
         ended_at: instant(row, 16)?,
         last_failure: row.get::<_, Option<String>>(17)?.map(|text| read_failure(&text)).transpose()?,
         outcome: None,
-        replayed_as: optional_name(row, 18, CallId::new)?,
+        replayed_as: optional_name(row, 18)?,
     };
     Ok(Stored { seq: row.get(0)?, function_id: row.get(2)?, call })
 }
@@ -109,55 +116,59 @@ pub(crate) fn read_request(row: &Row<'_>, at: usize, function: FunctionKey) -> M
         function,
         params: Payload::from_json(row.get::<_, String>(at)?),
         input_item: payload(row, at + 1)?,
-        idempotency_key: optional_name(row, at + 2, IdempotencyKey::new)?,
+        idempotency_key: optional_name(row, at + 2)?,
         depth: row.get(at + 3)?,
-        parent: optional_name(row, at + 4, CallId::new)?,
+        parent: optional_name(row, at + 4)?,
         traceparent: row.get(at + 5)?,
     })
 }
 
-pub(crate) fn insert_call(conn: &Connection, stored: &Stored, request: &CallRequest) -> Moved<()> {
+/// Writes a new call; `false` when its id is taken, and then nothing was written.
+pub(crate) fn insert_call(conn: &Connection, stored: &Stored, request: &CallRequest) -> Moved<bool> {
     let call = &stored.call;
-    conn.prepare_cached(INSERT_CALL)?.execute(named_params! {
-        ":seq": stored.seq,
-        ":call_id": call.call_id.as_str(),
-        ":function_id": stored.function_id,
-        ":due": call.due().map(Timestamp::as_millis),
-        ":submitted": call.submitted_at.as_millis(),
-        ":deadline": call.deadline.as_millis(),
-        ":retain": millis(call.retain),
-    })?;
-    conn.prepare_cached(INSERT_REQUEST)?.execute(named_params! {
-        ":seq": stored.seq,
-        ":params": request.params.as_str(),
-        ":input_item": request.input_item.as_ref().map(Payload::as_str),
-        ":key": request.idempotency_key.as_ref().map(IdempotencyKey::as_str),
-        ":depth": request.depth,
-        ":parent": request.parent.as_ref().map(CallId::as_str),
-        ":traceparent": request.traceparent,
-    })?;
-    Ok(())
+    let written = conn.prepare_cached(INSERT_CALL)?.execute((
+        stored.seq,
+        call.call_id.as_str(),
+        stored.function_id,
+        call.due().map(Timestamp::as_millis),
+        call.submitted_at.as_millis(),
+        call.deadline.as_millis(),
+        millis(call.retain),
+    ))?;
+    if written == 0 {
+        return Ok(false);
+    }
+    conn.prepare_cached(INSERT_REQUEST)?.execute((
+        stored.seq,
+        request.params.as_str(),
+        request.input_item.as_ref().map(Payload::as_str),
+        request.idempotency_key.as_ref().map(IdempotencyKey::as_str),
+        request.depth,
+        request.parent.as_ref().map(CallId::as_str),
+        &request.traceparent,
+    ))?;
+    Ok(true)
 }
 
 pub(crate) fn update_call(conn: &Connection, stored: &Stored) -> Moved<()> {
     let call = &stored.call;
-    conn.prepare_cached(UPDATE_CALL)?.execute(named_params! {
-        ":seq": stored.seq,
-        ":state": call.state.as_str(),
-        ":due": call.due().map(Timestamp::as_millis),
-        ":failures": call.failures,
-        ":crashes": call.crashes,
-        ":delivery": call.delivery,
-        ":holder": call.holder.as_ref().map(WorkerId::as_str),
-        ":started": call.started_at.map(Timestamp::as_millis),
-        ":lease_until": call.lease_until.map(Timestamp::as_millis),
-        ":parked": call.parked,
-        ":cancel_requested": call.cancel_requested,
-        ":not_before": call.not_before.map(Timestamp::as_millis),
-        ":ended": call.ended_at.map(Timestamp::as_millis),
-        ":last_failure": call.last_failure.as_ref().map(write_failure),
-        ":replayed_as": call.replayed_as.as_ref().map(CallId::as_str),
-    })?;
+    conn.prepare_cached(UPDATE_CALL)?.execute((
+        stored.seq,
+        call.state.as_str(),
+        call.due().map(Timestamp::as_millis),
+        call.failures,
+        call.crashes,
+        call.delivery,
+        call.holder.as_ref().map(WorkerId::as_str),
+        call.started_at.map(Timestamp::as_millis),
+        call.lease_until.map(Timestamp::as_millis),
+        call.parked,
+        call.cancel_requested,
+        call.not_before.map(Timestamp::as_millis),
+        call.ended_at.map(Timestamp::as_millis),
+        call.last_failure.as_ref().map(write_failure),
+        call.replayed_as.as_ref().map(CallId::as_str),
+    ))?;
     Ok(())
 }
 
@@ -170,8 +181,7 @@ pub(crate) fn insert_outcome(conn: &Connection, seq: i64, outcome: &Outcome) -> 
         Outcome::Cancelled => ("cancelled", None, None),
         Outcome::Dead { reason, failure } => (reason.as_str(), None, Some(write_failure(failure))),
     };
-    let columns = named_params! { ":seq": seq, ":kind": kind, ":data": data, ":failure": failure };
-    conn.prepare_cached(INSERT_OUTCOME)?.execute(columns)?;
+    conn.prepare_cached(INSERT_OUTCOME)?.execute((seq, kind, data, failure))?;
     Ok(())
 }
 

@@ -24,7 +24,7 @@ use crate::claims::ParkedClaim;
 use crate::ears::Ears;
 use crate::memory::Memory;
 use crate::open::{self, OpenError, OpenOptions};
-use crate::trouble::Moved;
+use crate::trouble::{Moved, Trouble};
 use crate::writer::{Order, Signals, Stats, Tx, Writer, job};
 use crate::{calls, inspect, registry, timers};
 
@@ -48,15 +48,6 @@ pub struct SqliteStore {
     durability: Durability,
 }
 
-/// How much has been committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CommitStats {
-    /// Transactions that wrote something.
-    pub commits: u64,
-    /// Moves of calls in them: submits, deliveries, answers. Moves per commit is how well group commit works.
-    pub moves: u64,
-}
-
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SqliteStore({})", self.name)
@@ -68,11 +59,16 @@ impl SqliteStore {
     pub fn open(options: &OpenOptions, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
         let opened = open::open(options)?;
         let unreadable = |cause| OpenError::Sqlite { path: opened.name.clone().into(), cause };
-        let memory = Memory::load(&opened.writer).map_err(|trouble| unreadable(format!("{trouble:?}")))?;
+        let load = |conn: &Connection| {
+            let memory = Memory::load(conn)?;
+            let next_due = timers::next_due(conn, &memory)?;
+            Ok((memory, next_due))
+        };
+        let (memory, next_due) = load(&opened.writer).map_err(|trouble: Trouble| unreadable(format!("{trouble:?}")))?;
         let durability = if opened.reader.is_some() { Durability::Fsync } else { Durability::Memory };
         let (ears, stats) = (Arc::new(Ears::default()), Arc::new(Stats::default()));
-        // Whatever is due, the timers shall look once, and everyone who starts at 0 shall see what is already there.
-        let (due, due_seen) = watch::channel(Some(clock.now()));
+        let (due, due_seen) = watch::channel(next_due);
+        // Whoever starts at 0 shall hear of the functions that are already there.
         let (functions, functions_seen) = watch::channel(u64::from(memory.functions().next().is_some()));
         let (config, config_seen) = watch::channel(0);
         let signals = Signals { ears: Arc::clone(&ears), due, functions, config, stats: Arc::clone(&stats) };
@@ -94,12 +90,6 @@ impl SqliteStore {
         }
     }
 
-    /// How much has been committed since the store was opened.
-    pub fn commit_stats(&self) -> CommitStats {
-        let (commits, moves) = (self.stats.commits.load(Ordering::Relaxed), self.stats.moves.load(Ordering::Relaxed));
-        CommitStats { commits, moves }
-    }
-
     /// Runs a move on the writer and waits until it is kept.
     async fn make<R: Send + 'static>(&self, run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {
         let (order, reply) = job(run);
@@ -116,6 +106,26 @@ impl SqliteStore {
         });
         reads.send(read).await.map_err(|_| closed())?;
         reply.await.unwrap_or_else(|_| Err(closed()))
+    }
+}
+
+/// A claim that somebody waits for. When that one goes away with the answer already on its way, the calls in it go back.
+struct PendingClaim<'a> {
+    reply: oneshot::Receiver<Result<Vec<Delivery>, StoreError>>,
+    worker: WorkerId,
+    orders: &'a mpsc::Sender<Order>,
+}
+
+impl Drop for PendingClaim<'_> {
+    fn drop(&mut self) {
+        self.reply.close(); // from here on the writer sees that nobody listens
+        let Ok(Ok(unheard)) = self.reply.try_recv() else { return };
+        let worker = self.worker.clone();
+        let deliveries: Vec<DeliveryId> = unheard.into_iter().map(|delivery| delivery.id).collect();
+        let (order, _nobody_waits) = job(move |tx| calls::release(tx, &worker, &deliveries));
+        if self.orders.try_send(order).is_err() {
+            tracing::warn!(worker = %self.worker, "calls of a dropped claim could not be handed back; they come back when their lease is over");
+        }
     }
 }
 
@@ -148,18 +158,23 @@ impl CallStore for SqliteStore {
     }
 
     async fn claim(&self, want: ClaimCalls) -> Result<Vec<Delivery>, StoreError> {
+        if want.max == 0 || want.functions.iter().all(|wish| wish.max == 0) {
+            return Ok(Vec::new()); // no call could ever satisfy it
+        }
         let until = self.clock.now() + want.wait;
-        let (claim, mut reply) = ParkedClaim::new(want, until);
+        let worker = want.worker.clone();
+        let (claim, reply) = ParkedClaim::new(want, until);
         self.orders.send(Order::Claim(claim)).await.map_err(|_| closed())?;
+        let mut reply = PendingClaim { reply, worker, orders: &self.orders };
         tokio::select! {
             biased;
-            found = &mut reply => return found.unwrap_or_else(|_| Err(closed())),
+            found = &mut reply.reply => return found.unwrap_or_else(|_| Err(closed())),
             () = self.clock.sleep_until(until) => {}
         }
         // The time is over, but only the writer knows whether it has just found something: have it look, and answer either way.
         let (look, _no_reply_needed) = job(|_| Ok(()));
         self.orders.send(look).await.map_err(|_| closed())?;
-        reply.await.unwrap_or_else(|_| Err(closed()))
+        (&mut reply.reply).await.unwrap_or_else(|_| Err(closed()))
     }
 
     async fn renew(&self, leases: RenewCalls) -> Result<Vec<Renewal>, StoreError> {
@@ -317,6 +332,7 @@ impl InspectStore for SqliteStore {
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
         self.make(|tx| inspect::probe(tx)).await?;
-        Ok(StoreStatus { location: self.name.clone(), durability: self.durability, now: self.clock.now() })
+        let (commits, moves) = (self.stats.commits.load(Ordering::Relaxed), self.stats.moves.load(Ordering::Relaxed));
+        Ok(StoreStatus { location: self.name.clone(), durability: self.durability, now: self.clock.now(), commits, moves })
     }
 }

@@ -1,6 +1,6 @@
 //! What happens by itself: one index on `due_ms`, and the workers that fell silent.
 
-use rusqlite::OptionalExtension;
+use rusqlite::{Connection, OptionalExtension};
 use towpath_core::call::{CallCommand, CallReply, CallState};
 use towpath_core::names::WorkerId;
 use towpath_core::store::Fired;
@@ -51,7 +51,7 @@ pub(crate) fn fire_due(tx: &mut Tx<'_>, limit: u32) -> Moved<Fired> {
         // The highest number may have gone with its row; it must not be given out again.
         tx.conn.prepare_cached(KEEP_SEQ)?.execute([tx.memory.next_seq()])?;
     }
-    fired.next_due = next_due(tx)?;
+    fired.next_due = next_due(tx.conn, tx.memory)?;
     tx.after.next_due = Some(fired.next_due);
     tx.after.due = None; // next_due has looked at everything
     Ok(fired)
@@ -71,9 +71,9 @@ fn silent_workers(memory: &Memory, now: Timestamp) -> Vec<(Timestamp, Thing)> {
     due.filter(|(at, _)| *at <= now).collect()
 }
 
-fn next_due(tx: &Tx<'_>) -> Moved<Option<Timestamp>> {
-    let call: Option<i64> = tx.conn.prepare_cached(NEXT_DUE)?.query_row([], |row| row.get(0)).optional()?;
-    let worker = tx.memory.workers.values().map(Worker::is_removed_at).min();
+pub(crate) fn next_due(conn: &Connection, memory: &Memory) -> Moved<Option<Timestamp>> {
+    let call: Option<i64> = conn.prepare_cached(NEXT_DUE)?.query_row([], |row| row.get(0)).optional()?;
+    let worker = memory.workers.values().map(Worker::is_removed_at).min();
     Ok([call.map(Timestamp::from_millis), worker].into_iter().flatten().min())
 }
 
@@ -104,6 +104,6 @@ fn forget(tx: &mut Tx<'_>, stored: &Stored) -> Moved<()> {
     for statement in FORGET {
         tx.conn.prepare_cached(statement)?.execute([stored.seq])?;
     }
-    tx.memory.recount(stored.seq, stored.function_id, Some(&Seat::of(&stored.call)), None);
+    tx.memory.leave(stored, &Seat::of(&stored.call));
     Ok(())
 }

@@ -183,13 +183,13 @@ impl Writer {
                 self.announce(after);
                 self.hand_out(claims);
             }
-            Err(failed) => self.serve_one_by_one(failed, jobs, claims),
+            Err(failed) => self.serve_one_by_one(&failed, jobs, claims),
         }
     }
 
     /// One of many moves failed: run each alone, so that it spoils no other. A full disk may have room for a small move still.
-    fn serve_one_by_one(&mut self, failed: Failed, jobs: Vec<Box<dyn Job>>, mut claims: Vec<ParkedClaim>) {
-        let refusal = self.after_failure(&failed);
+    fn serve_one_by_one(&mut self, failed: &Failed, jobs: Vec<Box<dyn Job>>, mut claims: Vec<ParkedClaim>) {
+        let refusal = self.after_failure(failed);
         let only_one = jobs.len() + claims.iter().filter(|claim| claim.is_fresh()).count() <= 1;
         if only_one || self.broken.is_some() || matches!(refusal, StoreError::Unknown(_)) {
             jobs.into_iter().for_each(|job| job.answer(Some(refusal.clone())));

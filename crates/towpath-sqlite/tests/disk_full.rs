@@ -1,5 +1,7 @@
 //! A full disk: refused clearly, nothing accepted lost, and work goes on when there is room. On a real file system of a few megabytes.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;

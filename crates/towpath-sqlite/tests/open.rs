@@ -1,5 +1,7 @@
 //! Opening: who may, what is refused, and what the refusal says.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;

@@ -70,7 +70,7 @@ pub use error::{CallError, HandlerError, Phase, WorkerError, store_error_code};
 pub use handler::{FunctionOptions, RawHandler};
 pub use ids::SystemIds;
 pub use observed::Observer;
-pub use open::OpenError;
+pub use open::{Floor, OpenError};
 pub use params::ParamProblem;
 pub use towpath::{Towpath, TowpathBuilder};
 pub use worker::{DrainReport, RunningWorker, WorkerBuilder};

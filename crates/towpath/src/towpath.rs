@@ -72,10 +72,11 @@ impl Towpath {
     /// again, so a process that only serves it should end.
     pub async fn broken(&self) -> String {
         let mut broken = self.inner.broken.clone();
-        match broken.wait_for(Option::is_some).await {
-            Ok(cause) => cause.clone().unwrap_or_default(),
-            // The sender lives in the store, which lives in this handle.
-            Err(_closed) => std::future::pending().await,
+        let cause = broken.wait_for(Option::is_some).await.ok().and_then(|cause| cause.clone());
+        match cause {
+            Some(cause) => cause,
+            // The other end lives in the store, which lives in this handle.
+            None => std::future::pending().await,
         }
     }
 

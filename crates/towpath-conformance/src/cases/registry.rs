@@ -44,7 +44,7 @@ pub async fn a_worker_that_registers_again_replaces_what_it_offered(t: &mut Benc
     let again = RegisterWorker { worker_id: worker_id("w1"), kind: "http".to_owned(), offers: vec![offer("sub"), offer("mul")] };
     sure(t.store().register(again).await);
     let view = worker(t, "w1").await.expect("it is still listed");
-    assert_eq!(view.functions, [function("mul"), function("sub")]);
+    assert_eq!(view.functions, [function("sub"), function("mul")], "as it named them");
     assert_eq!((view.kind.as_str(), view.last_heartbeat, view.running), ("http", t.now(), 1));
     assert_eq!(t.known_function("add").await.workers, 0, "a function stays known without workers");
     t.answer(&held, ok("1")).await;
@@ -54,6 +54,19 @@ pub async fn a_worker_may_offer_nothing(t: &mut Bench) {
     t.register("w1", &[]).await;
     assert_eq!(worker(t, "w1").await.map(|worker| worker.functions), Some(Vec::new()));
     assert_eq!(heartbeat(t, "w1").await, Heartbeat::Known);
+}
+
+pub async fn of_two_offers_of_one_function_the_latter_counts(t: &mut Bench) {
+    let mut latter = definition("add");
+    latter.description = Some("The latter.".to_owned());
+    let offers = vec![offer("add"), offer("sub"), Offer { definition: latter.clone(), concurrency: Some(1) }];
+    t.register_with("w1", offers).await;
+    assert_eq!(worker(t, "w1").await.map(|worker| worker.functions), Some(vec![function("sub"), function("add")]));
+    let add = t.known_function("add").await;
+    assert_eq!((add.definition, add.workers), (latter, 1));
+    t.submit("add").await;
+    t.submit("add").await;
+    assert_eq!(t.claim("w1", "add", 10).await.len(), 1);
 }
 
 pub async fn the_latest_definition_counts(t: &mut Bench) {

@@ -98,6 +98,7 @@ pub async fn time_goes_on_after_a_restart(t: &mut Bench) {
     let due = t.fire().await.next_due;
     t.reopen().await;
     assert_eq!(t.fire().await.next_due, due);
+    t.settle().await;
     assert_eq!(t.store().due_before(None).await, t.now() + seconds(2));
     assert_eq!(t.pass_s(2).await.promoted, 1);
     t.reopen().await;

@@ -1,4 +1,7 @@
 //! The promises about what happens by itself, and when.
+//!
+//! Whoever waits for something due has fired before, as the timers' loop does. A store may name an instant that is too early (when it was
+//! just opened, or when what was due then no longer is), for that costs one look; it never names one that is too late.
 
 use std::time::Duration;
 
@@ -172,6 +175,8 @@ pub async fn the_next_thing_due_is_named_whatever_it_is(t: &mut Bench) {
 
 pub async fn whoever_waits_for_something_due_is_told_when_there_is_something(t: &mut Bench) {
     t.define("add").await;
+    t.fire().await;
+    t.settle().await;
     let waiting = t.start(|store| async move { store.due_before(None).await }).await;
     t.check_waits(&waiting).await;
     t.submit_this(t.new_call("add").timeout(seconds(50))).await;
@@ -182,6 +187,8 @@ pub async fn whoever_waits_for_something_earlier_is_told_of_nothing_later(t: &mu
     t.define("add").await;
     t.submit_this(t.new_call("add").timeout(seconds(50))).await;
     let known = t.now() + seconds(50);
+    assert_eq!(t.fire().await.next_due, Some(known));
+    t.settle().await;
     let waiting = t.start(move |store| async move { store.due_before(Some(known)).await }).await;
     t.submit_this(t.new_call("add").timeout(seconds(50))).await;
     t.submit_this(t.new_call("add").timeout(seconds(60))).await;
@@ -192,6 +199,8 @@ pub async fn whoever_waits_for_something_earlier_is_told_of_nothing_later(t: &mu
 }
 
 pub async fn a_worker_that_registers_is_something_due(t: &mut Bench) {
+    t.fire().await;
+    t.settle().await;
     let waiting = t.start(|store| async move { store.due_before(None).await }).await;
     t.register("w1", &[]).await;
     assert_eq!(waiting.end().await, t.now() + seconds(45));

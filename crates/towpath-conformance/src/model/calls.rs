@@ -5,16 +5,17 @@
 //! - Every move of a call that is not known is `Lost(Absent)`, or `NotFound`, or not a dead letter.
 //! - Parking and progress prove that the delivery is held but do not prolong the lease.
 //! - Watchers hear `Ended` when a call ends and `Changed` on progress or when it is to be tried again.
-//! - A replay's new call starts behind all others and is not refused for a full backlog: it was accepted once.
+//! - A replay's new call starts behind all others and is not refused for a full backlog: it was accepted once. Under an id that is taken
+//!   it is `NotDead`. It is never `UnknownFunction`: a function with a dead letter cannot be forgotten.
 
 use async_trait::async_trait;
-use towpath_core::call::{Answer, Call, CallCommand, CallReply, CallState, Held, LostLease};
+use towpath_core::call::{Answer, Call, CallCommand, CallReply, Held, LostLease};
 use towpath_core::ids::DeliveryId;
 use towpath_core::names::{CallId, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::store::{
     CallNews, CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, Delivery, Durability, Ended, RenewCalls, Renewal,
-    Replayed, StoreError, StoreTrouble, SubmitCall, Submitted,
+    Replayed, StoreError, SubmitCall, Submitted,
 };
 use towpath_core::time::Timestamp;
 
@@ -64,7 +65,7 @@ impl CallStore for ModelStore {
     }
 
     async fn replay_dead(&self, call_id: &CallId, replay_id: CallId) -> Result<Replayed, StoreError> {
-        self.transition(|state, now| state.replay_dead(call_id, replay_id, now))
+        Ok(self.transition(|state, now| state.replay_dead(call_id, replay_id, now)))
     }
 
     async fn drop_dead(&self, call_id: &CallId) -> Result<bool, StoreError> {
@@ -150,22 +151,15 @@ impl State {
         }
     }
 
-    fn replay_dead(&mut self, call_id: &CallId, replay_id: CallId, now: Timestamp) -> Result<Replayed, StoreError> {
-        if self.records.record(&replay_id).is_some() {
-            let cause = format!("call id '{replay_id}' is taken: replay under a new id");
-            return Err(StoreError::Unavailable(StoreTrouble::Other(cause)));
-        }
-        let Some(Record { call, request, .. }) = self.records.record(call_id).cloned() else { return Ok(Replayed::NotDead) };
-        if call.state == CallState::Dead && !self.records.functions.contains_key(&request.function) {
-            return Ok(Replayed::UnknownFunction(request.function));
-        }
+    fn replay_dead(&mut self, call_id: &CallId, replay_id: CallId, now: Timestamp) -> Replayed {
+        let Some(Record { call, request, .. }) = self.records.record(call_id).cloned() else { return Replayed::NotDead };
         let settle = CallCommand::Settle { replayed_as: Some(replay_id.clone()) };
-        if self.put(call_id, settle, now) != Some(CallReply::Settled) {
-            return Ok(Replayed::NotDead);
+        if self.records.record(&replay_id).is_some() || self.put(call_id, settle, now) != Some(CallReply::Settled) {
+            return Replayed::NotDead;
         }
         let time_to_live = call.deadline.since(call.submitted_at);
         self.records.add_call(Call::submitted(replay_id, now, time_to_live, call.retain), request);
-        Ok(Replayed::Submitted)
+        Replayed::Submitted
     }
 }
 

@@ -17,7 +17,7 @@ use towpath_core::names::{CallId, FunctionKey, WorkerId};
 use towpath_core::store::{ClaimCalls, Delivery};
 use towpath_core::time::Timestamp;
 
-use super::records::Records;
+use super::records::{Record, Records};
 use super::{ModelStore, State};
 
 /// A claim that found nothing yet.
@@ -115,11 +115,11 @@ impl State {
 impl Records {
     /// How many more calls of a function a worker may be given now.
     fn room(&self, worker: &WorkerId, function: &FunctionKey) -> usize {
-        let busy = |record: &&super::records::Record| !record.call.parked && record.request.function == *function;
-        let running = |record: &&super::records::Record| record.call.state == CallState::Running;
+        let busy = |record: &&Record| !record.call.parked && record.request.function == *function;
+        let running = |record: &&Record| record.call.state == CallState::Running;
         let by_worker = self.held_by(worker).filter(busy).count();
         let by_all = self.calls.values().filter(running).filter(busy).count();
-        let offered = self.workers.get(worker).and_then(|worker| *worker.offers.get(function)?);
+        let offered = self.workers.get(worker).and_then(|worker| worker.offered_concurrency(function));
         let limit = self.functions.get(function).and_then(|definition| definition.limits.max_concurrent);
         let left = |max: Option<u32>, taken: usize| max.map_or(usize::MAX, |max| (max as usize).saturating_sub(taken));
         left(offered, by_worker).min(left(limit, by_all))

@@ -75,7 +75,10 @@ impl ModelStore {
     /// What another process would find if this one stopped now: the same records, and nobody listening.
     /// This store is left behind as it was.
     pub fn reopened(&self) -> Self {
-        Self::with(Arc::clone(&self.shared.clock), self.lock().records.clone())
+        let mut records = self.lock().records.clone();
+        // The count of changes is a process's own; whoever starts at 0 shall see that there is something to see.
+        records.function_changes = u64::from(!records.functions.is_empty());
+        Self::with(Arc::clone(&self.shared.clock), records)
     }
 
     fn with(clock: Arc<dyn Clock>, records: Records) -> Self {

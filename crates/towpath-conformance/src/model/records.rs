@@ -44,8 +44,8 @@ pub(super) struct Record {
 #[derive(Clone)]
 pub(super) struct Worker {
     pub(super) kind: String,
-    /// What it serves, and how many calls of it at once by the store's count. Offered twice, the latter offer counts.
-    pub(super) offers: BTreeMap<FunctionKey, Option<u32>>,
+    /// What it serves, as it named it, and how many calls of it at once by the store's count.
+    pub(super) offers: Vec<(FunctionKey, Option<u32>)>,
     pub(super) registered_at: Timestamp,
     pub(super) last_heartbeat: Timestamp,
 }
@@ -135,14 +135,14 @@ impl Records {
     }
 
     pub(super) fn workers_of(&self, function: &FunctionKey) -> impl Iterator<Item = &Worker> {
-        self.workers.values().filter(move |worker| worker.offers.contains_key(function))
+        self.workers.values().filter(move |worker| worker.offers(function))
     }
 
     pub(super) fn worker_view(&self, worker_id: &WorkerId, worker: &Worker, now: Timestamp) -> WorkerView {
         WorkerView {
             worker_id: worker_id.clone(),
             kind: worker.kind.clone(),
-            functions: worker.offers.keys().cloned().collect(),
+            functions: worker.offers.iter().map(|(function, _)| function.clone()).collect(),
             registered_at: worker.registered_at,
             last_heartbeat: worker.last_heartbeat,
             healthy: worker.is_healthy(now),
@@ -158,6 +158,15 @@ impl Record {
 }
 
 impl Worker {
+    pub(super) fn offers(&self, function: &FunctionKey) -> bool {
+        self.offers.iter().any(|(offered, _)| offered == function)
+    }
+
+    /// How many calls of a function it may hold at once, if it left that to the store.
+    pub(super) fn offered_concurrency(&self, function: &FunctionKey) -> Option<u32> {
+        self.offers.iter().find(|(offered, _)| offered == function).and_then(|(_, concurrency)| *concurrency)
+    }
+
     /// Healthy means: heard of less than 30 seconds ago.
     pub(super) fn is_healthy(&self, now: Timestamp) -> bool {
         now.since(self.last_heartbeat) < HEALTHY_FOR

@@ -1,8 +1,10 @@
 //! Who serves what, and the configuration that all share.
 //!
-//! - A worker that registers again replaces what it offered; it counts as alive from then on, and as registered since then.
+//! - A worker that registers again replaces what it offered; it counts as alive from then on, and as registered since then. Offered twice
+//!   in one breath, a function's latter offer counts.
 //! - The latest definition of a function counts. The count of changes rises by one for each definition that is new or different, and for
-//!   each function that is forgotten; an identical definition changes nothing.
+//!   each function that is forgotten; an identical definition changes nothing. How high it stands means nothing: only that it differs
+//!   from what a listener has seen. It starts anew with the store, at 0 when no function is known.
 //! - A function stays known when its last worker leaves. It can be forgotten once no worker, healthy or not, offers it and none of its
 //!   calls is queued, delayed, running or dead.
 //! - A worker that leaves hands back what it holds, even when it was never, or is no longer, on the list.
@@ -13,7 +15,7 @@ use towpath_core::inspect::{FunctionCounts, FunctionView};
 use towpath_core::names::{FunctionKey, WorkerId};
 use towpath_core::store::{ConfigView, Heartbeat, RegistryStore, SetConfig, StoreError};
 use towpath_core::time::Timestamp;
-use towpath_core::worker::{FunctionDefinition, RegisterWorker};
+use towpath_core::worker::{FunctionDefinition, Offer, RegisterWorker};
 
 use super::records::{Record, Records, Worker};
 use super::{ModelStore, State};
@@ -97,10 +99,11 @@ impl State {
 impl Records {
     fn register(&mut self, worker: RegisterWorker, now: Timestamp) {
         let RegisterWorker { worker_id, kind, offers } = worker;
-        let mut worker = Worker { kind, offers: Default::default(), registered_at: now, last_heartbeat: now };
-        for offer in offers {
-            worker.offers.insert(offer.definition.key.clone(), offer.concurrency);
-            self.define(offer.definition);
+        let mut worker = Worker { kind, offers: Vec::new(), registered_at: now, last_heartbeat: now };
+        for Offer { definition, concurrency } in offers {
+            worker.offers.retain(|(offered, _)| *offered != definition.key);
+            worker.offers.push((definition.key.clone(), concurrency));
+            self.define(definition);
         }
         self.workers.insert(worker_id, worker);
     }

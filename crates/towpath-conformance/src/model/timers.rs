@@ -2,6 +2,7 @@
 //!
 //! - Due are calls by [`Call::due`](towpath_core::call::Call::due) and workers whose silence has lasted too long. The earliest comes
 //!   first; at the same instant the older submit, and workers after calls.
+//! - What comes due only by what happens meanwhile waits for the next time.
 //! - A worker that is taken off the list keeps what it holds until the lease ends.
 //! - `next_due` is the earliest of what is left, which lies in the past when the limit cut the work short.
 
@@ -14,7 +15,7 @@ use towpath_core::time::Timestamp;
 use super::records::{Record, Records};
 use super::{ModelStore, State};
 
-/// What is due next.
+/// Something that happens by itself.
 enum Due {
     Call(CallId),
     Worker(WorkerId),
@@ -25,32 +26,36 @@ impl TimerStore for ModelStore {
     async fn fire_due(&self, limit: u32) -> Result<Fired, StoreError> {
         Ok(self.transition(|state, now| {
             let mut fired = Fired::default();
-            for _ in 0..limit {
-                match state.records.earliest_due() {
-                    Some((at, due)) if at <= now => state.fire(due, now, &mut fired),
-                    _later_or_never => break,
-                }
+            let due = state.records.agenda().into_iter().filter(|(at, _)| *at <= now);
+            for (_, thing) in due.take(limit as usize) {
+                state.fire(thing, now, &mut fired);
             }
-            fired.next_due = state.records.earliest_due().map(|(at, _)| at);
+            fired.next_due = state.records.next_due();
             fired
         }))
     }
 
     async fn due_before(&self, known: Option<Timestamp>) -> Timestamp {
         let earlier = |state: &mut State, _| {
-            let (at, _) = state.records.earliest_due()?;
-            Some(at).filter(|at| known.is_none_or(|known| *at < known))
+            let next_due = state.records.next_due()?;
+            known.is_none_or(|known| next_due < known).then_some(next_due)
         };
         self.look_until(None, earlier).await.unwrap_or(Timestamp::MAX)
     }
 }
 
 impl Records {
-    fn earliest_due(&self) -> Option<(Timestamp, Due)> {
+    /// All that will happen by itself, in the order in which it will.
+    fn agenda(&self) -> Vec<(Timestamp, Due)> {
         let calls = self.calls.values().filter_map(|Record { call, .. }| Some((call.due()?, Due::Call(call.call_id.clone()))));
         let workers = self.workers.iter().map(|(worker_id, worker)| (worker.removed_at(), Due::Worker(worker_id.clone())));
-        // Of equal instants `min_by_key` takes the first, so the order of this chain is the order of ties.
-        calls.chain(workers).min_by_key(|(at, _)| *at)
+        let mut agenda: Vec<_> = calls.chain(workers).collect();
+        agenda.sort_by_key(|(at, _)| *at); // what is due at one instant keeps the order of the chain
+        agenda
+    }
+
+    fn next_due(&self) -> Option<Timestamp> {
+        self.agenda().first().map(|(at, _)| *at)
     }
 }
 

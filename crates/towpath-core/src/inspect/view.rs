@@ -62,4 +62,8 @@ pub struct StoreStatus {
     pub durability: crate::store::Durability,
     /// The store's clock.
     pub now: Timestamp,
+    /// Commits since it was opened.
+    pub commits: u64,
+    /// Moves of calls in them (submits, deliveries, answers). Moves per commit says how well moves share the cost of a commit.
+    pub moves: u64,
 }

@@ -1,5 +1,6 @@
 //! The command line: one enum of commands, one flat match, one file per command.
 
+mod bench;
 mod call;
 mod calls;
 mod client;
@@ -72,6 +73,7 @@ enum Command {
     Dlq(dlq::DlqArgs),
     Config(config::ConfigArgs),
     Doctor(doctor::DoctorArgs),
+    Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
     /// Print the description of the HTTP API (OpenAPI)
     Openapi,
@@ -111,7 +113,9 @@ fn in_runtime(cli: Cli, out: Output) -> Result<Exit, Failure> {
     // Whoever connects over TLS needs it; a second installation is refused and does no harm.
     let _installed_before = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = match &cli.command {
-        Command::Dev(_) | Command::Serve(_) | Command::Worker(_) => tokio::runtime::Builder::new_multi_thread().enable_all().build(),
+        Command::Dev(_) | Command::Serve(_) | Command::Worker(_) | Command::Bench(_) => {
+            tokio::runtime::Builder::new_multi_thread().enable_all().build()
+        }
         _short => tokio::runtime::Builder::new_current_thread().enable_all().build(),
     };
     let runtime =
@@ -131,6 +135,7 @@ async fn dispatch(globals: Globals, command: Command, out: Output) -> Result<Exi
         Command::Dlq(args) => with_client(&globals, async |client| dlq::run(client, out, args).await).await,
         Command::Config(args) => with_client(&globals, async |client| config::run(client, out, args).await).await,
         Command::Doctor(args) => doctor::run(&globals, out, args).await,
+        Command::Bench(args) => bench::run(out, args).await,
         Command::Completions(args) => Ok(completions::run(out, &args)),
         Command::Openapi => Ok(openapi::run(out)),
         Command::Version => Ok(version::run(out)),

@@ -6,6 +6,7 @@ mod bad_input;
 mod calls;
 mod config;
 mod dead_letters;
+mod demo;
 mod drain;
 mod functions;
 mod generated;

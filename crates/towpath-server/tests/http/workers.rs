@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::json;
 
-use crate::support::{answer, server};
+use crate::support::{Server, answer, server};
 
 #[tokio::test]
 async fn two_workers_share_the_calls_of_a_function() {
@@ -47,16 +47,22 @@ async fn an_open_claim_gets_a_call_as_soon_as_it_comes() {
     assert_eq!((&delivery["attempt"], &delivery["depth"]), (&json!(1), &json!(0)));
 }
 
+/// Ends when the server answers so many requests at once.
+async fn open_requests(server: &Server, count: u32) {
+    while !server.get("/metrics").await.text.contains(&format!("towpath_http_requests_open {count}\n")) {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn a_client_that_goes_away_in_an_open_claim_swallows_nothing() {
     let server = server().await;
     let worker = server.pull_worker(json!([{ "name": "careful" }])).await;
     let claim = server.request(Method::POST, &format!("/v1/workers/{}/claim", worker.id)).json(&json!({ "wait_ms": 60_000 }));
     let open = tokio::spawn(answer(claim));
-    // The claim is under way once the server counts an open request; giving up the client's side closes its connection.
-    server.get("/healthz").await;
+    open_requests(&server, 2).await; // the claim, and the one that asks
     open.abort();
-    let _aborted = open.await;
+    open_requests(&server, 1).await;
     server.post("/v1/functions/careful/calls", json!({ "call_id": "c-1" })).await.with(202);
     assert_eq!(worker.claim_one().await["call_id"], "c-1");
 }

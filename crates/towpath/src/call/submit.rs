@@ -68,7 +68,10 @@ impl Towpath {
         loop {
             let reply = self.retry_lost_replies(|| self.store().submit(submit.clone())).await;
             let reply = reply.map_err(|error| {
-                self.functions().forget(&function);
+                // A store that took nothing has said nothing about the function. Of any other error, anything may be the reason.
+                if !matches!(error, StoreError::Unavailable(_)) {
+                    self.functions().forget(&function);
+                }
                 CallError::Store { call_id: Some(submit.call_id.clone()), error }
             })?;
             return match reply {

@@ -29,16 +29,18 @@ struct State {
 }
 
 impl Aside {
-    /// A delivery that has no permit yet.
-    pub(crate) fn new(desk: Arc<Desk>, served: Arc<Served>, delivery: DeliveryId, stop: StopSignal) -> Self {
-        let state = Mutex::new(State { waiting: 0, permit: None, over: false });
+    /// A delivery with its permit, if there was one for it.
+    pub(crate) fn new(desk: Arc<Desk>, served: Arc<Served>, delivery: DeliveryId, stop: StopSignal, permit: Option<Permit>) -> Self {
+        let state = Mutex::new(State { waiting: 0, permit, over: false });
         Self { desk, served, delivery, stop, state, told_parked: tokio::sync::Mutex::new(false) }
     }
 
-    /// Waits for the permit to run.
+    /// Waits for the permit to run, if there is none yet.
     pub(crate) async fn begin(&self) {
-        let permit = self.desk.permits().acquire(&self.served.permits).await;
-        self.keep(permit);
+        if self.needs_permit() {
+            let permit = self.desk.permits().acquire(&self.served.permits).await;
+            self.keep(permit);
+        }
     }
 
     /// Waits for a nested call without a permit, and has one again before the handler goes on. Of several at once, the last one to end
@@ -48,7 +50,8 @@ impl Aside {
         self.tell_store().await;
         let result = wait.await;
         waiting.end();
-        self.come_back().await;
+        self.begin().await;
+        self.tell_store().await;
         result
     }
 
@@ -60,14 +63,6 @@ impl Aside {
             state.permit.take()
         };
         drop(permit);
-    }
-
-    async fn come_back(&self) {
-        if self.needs_permit() {
-            let permit = self.desk.permits().acquire(&self.served.permits).await;
-            self.keep(permit);
-        }
-        self.tell_store().await;
     }
 
     fn needs_permit(&self) -> bool {

@@ -14,6 +14,7 @@ use towpath_core::time::Timestamp;
 
 use super::aside::Aside;
 use super::desk::{Desk, Finished, Served, StopSignal, Ticket};
+use super::permits::Permit;
 use crate::context::CallContext;
 use crate::error::HandlerError;
 use crate::params::ParamProblem;
@@ -23,14 +24,20 @@ pub(crate) fn start(desk: &Arc<Desk>, deliveries: Vec<Delivery>) {
     desk.take(
         deliveries,
         |delivery| delivery.id.clone(),
-        |delivery, ticket, stop| tokio::spawn(run(Arc::clone(desk), delivery, ticket, stop)).abort_handle(),
+        |delivery, ticket, stop| {
+            // Taken here and not in the task, so that the next claim sees how many are left. A handler that came back from a nested
+            // call may have been faster; then this one waits in hand.
+            let served =
+                desk.served(&delivery.request.function).map(|served| (Arc::clone(served), desk.permits().try_acquire(&served.permits)));
+            tokio::spawn(run(Arc::clone(desk), served, delivery, ticket, stop)).abort_handle()
+        },
     );
 }
 
-async fn run(desk: Arc<Desk>, delivery: Delivery, ticket: Ticket, stop: StopSignal) {
+async fn run(desk: Arc<Desk>, served: Option<(Arc<Served>, Option<Permit>)>, delivery: Delivery, ticket: Ticket, stop: StopSignal) {
     let id = delivery.id.clone();
-    let answer = match desk.served(&delivery.request.function) {
-        Some(served) => execute(&desk, Arc::clone(served), delivery, &stop).await,
+    let answer = match served {
+        Some((served, permit)) => execute(&desk, served, permit, delivery, &stop).await,
         None => {
             tracing::error!(delivery = %id, "the store delivered a call of a function that was not asked for");
             None
@@ -49,10 +56,10 @@ enum End {
     Deadline,
 }
 
-async fn execute(desk: &Arc<Desk>, served: Arc<Served>, delivery: Delivery, stop: &StopSignal) -> Option<Answer> {
+async fn execute(desk: &Arc<Desk>, served: Arc<Served>, permit: Option<Permit>, delivery: Delivery, stop: &StopSignal) -> Option<Answer> {
     let ends_at = desk.clock().now() + delivery.remaining;
     let function = served.key.clone();
-    let aside = Arc::new(Aside::new(Arc::clone(desk), Arc::clone(&served), delivery.id.clone(), stop.clone()));
+    let aside = Arc::new(Aside::new(Arc::clone(desk), Arc::clone(&served), delivery.id.clone(), stop.clone(), permit));
     let handler = handle(desk, served, delivery, ends_at, stop, &aside);
     let mut handler = pin!(AssertUnwindSafe(handler).catch_unwind());
     let end = tokio::select! {

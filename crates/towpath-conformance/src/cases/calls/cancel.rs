@@ -166,6 +166,17 @@ pub async fn a_cancellation_wakes_its_worker_once(t: &mut Bench) {
     again.end().await;
 }
 
+pub async fn a_worker_that_was_given_up_and_came_back_is_woken_too(t: &mut Bench) {
+    t.register("w1", &["add"]).await;
+    let listening = listen(t, "w1").await;
+    assert_eq!(t.pass_s(45).await.workers_removed, 1);
+    t.check_waits(&listening).await;
+    t.register("w1", &["add"]).await;
+    let work = t.submit_and_claim("w1", "add").await;
+    t.cancel(&work.call_id()).await;
+    listening.end().await;
+}
+
 pub async fn cancelling_a_call_that_waits_wakes_no_worker(t: &mut Bench) {
     t.define("add").await;
     let released = t.submit_and_claim("w1", "add").await;

@@ -69,6 +69,15 @@ pub async fn a_dead_letter_is_replayed_once(t: &mut Bench) {
     assert_eq!(t.state(&call_id("and again")).await, None);
 }
 
+pub async fn a_replay_under_an_id_that_is_taken_changes_nothing(t: &mut Bench) {
+    define_hopeless(t).await;
+    let dead = t.dead_letter(t.new_call("add")).await;
+    let taken = t.submit_this(new_call("taken", "add").params("[1]")).await;
+    let before = (t.view(&dead).await, t.view(&taken).await);
+    assert_eq!(replay(t, &dead, "taken").await, Replayed::NotDead);
+    assert_eq!((t.view(&dead).await, t.view(&taken).await), before);
+}
+
 pub async fn a_replay_goes_behind_all_that_wait(t: &mut Bench) {
     define_hopeless(t).await;
     let dead = t.dead_letter(t.new_call("add")).await;

@@ -38,7 +38,6 @@ pub async fn a_watcher_from_before_the_submit_hears_the_end(t: &mut Bench) {
     check_silent(t, &mut watch).await;
     t.answer(&work, ok("3")).await;
     check_heard_end(t, &mut watch, &call, CallState::Completed).await;
-    check_silent(t, &mut watch).await;
 }
 
 pub async fn every_watcher_hears_the_end(t: &mut Bench) {

@@ -1,0 +1,105 @@
+//! A checker that cannot fail is worthless: stores with one bug each, and the case and the random operations that must notice it.
+
+mod flawed;
+
+use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt;
+use towpath_conformance::backend::ModelBackend;
+use towpath_conformance::differential;
+use towpath_conformance::suite::{all_cases, run};
+
+use flawed::{Flaw, FlawedBackend};
+
+async fn red_cases(flaw: Option<Flaw>) -> BTreeSet<&'static str> {
+    let backend = FlawedBackend(flaw);
+    let mut red = BTreeSet::new();
+    for case in all_cases() {
+        if AssertUnwindSafe(run(&backend, case.run)).catch_unwind().await.is_err() {
+            red.insert(case.name);
+        }
+    }
+    red
+}
+
+async fn check_noticed(flaw: Flaw, by_case: &str) {
+    let red = red_cases(Some(flaw)).await;
+    assert!(red.contains(by_case), "{flaw:?} was not noticed by {by_case}, only by {red:?}");
+}
+
+async fn check_noticed_by_random_operations(flaw: Flaw) {
+    let explored = differential::explore(&FlawedBackend(Some(flaw)), 0..40, 300).await;
+    let divergence = explored.expect_err("random operations did not notice the bug");
+    assert!(divergence.shrunk.len() < 40, "{flaw:?} should need a few operations only:\n{divergence}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_without_a_bug_turns_no_case_red() {
+    assert_eq!(red_cases(None).await, BTreeSet::new());
+    assert!(differential::explore(&FlawedBackend(None), 0..20, 300).await.is_ok());
+}
+
+#[tokio::test]
+async fn operations_that_reach_little_are_said_to_prove_nothing() {
+    let coverage = differential::explore(&ModelBackend, 0..1, 3).await.expect("the model agrees with itself");
+    let missing = coverage.missing();
+    assert!(missing.contains(&"Submit: accepted".to_owned()) && missing.contains(&"state: dead".to_owned()), "{missing:?}");
+    let outcome = AssertUnwindSafe(differential::check(&ModelBackend, 1, 3)).catch_unwind().await;
+    assert!(outcome.is_err());
+}
+
+/// One test per bug: the case that is named after what broke, and the random operations where they can see it.
+macro_rules! planted {
+    ($($name:ident: $flaw:ident, $case:literal $(, $random:ident)?;)*) => {
+        $(
+            #[tokio::test(start_paused = true)]
+            async fn $name() {
+                check_noticed(Flaw::$flaw, $case).await;
+                $($random(Flaw::$flaw).await;)?
+            }
+        )*
+
+        #[test]
+        fn every_flaw_is_planted() {
+            let planted: BTreeSet<_> = [$(Flaw::$flaw),*].map(|flaw| format!("{flaw:?}")).into();
+            let all: BTreeSet<_> = Flaw::ALL.map(|flaw| format!("{flaw:?}")).into();
+            assert_eq!(planted, all);
+        }
+    };
+}
+
+planted! {
+    a_stale_answer_that_is_accepted_is_noticed:
+        AcceptsStaleAnswers, "answer::a_stale_answer_is_refused_after_reclaim", check_noticed_by_random_operations;
+    crashes_that_are_not_counted_are_noticed:
+        CountsNoCrashes, "lease::a_call_that_outlives_too_many_workers_is_poisoned", check_noticed_by_random_operations;
+    the_newest_call_delivered_first_is_noticed:
+        DeliversNewestFirst, "claim::the_oldest_submit_is_delivered_first", check_noticed_by_random_operations;
+    a_limit_on_concurrency_that_is_ignored_is_noticed:
+        IgnoresMaxConcurrent, "limits::no_more_run_at_once_than_the_function_allows", check_noticed_by_random_operations;
+    a_key_that_leads_to_another_functions_call_is_noticed:
+        SharesKeysBetweenFunctions, "submit::a_key_belongs_to_its_function_alone", check_noticed_by_random_operations;
+    a_repeated_answer_taken_for_a_new_one_is_noticed:
+        TakesRepeatedAnswersForNew, "answer::a_repeated_answer_is_recognised_and_the_first_counts", check_noticed_by_random_operations;
+    configuration_lost_in_a_restart_is_noticed:
+        LosesConfigurationInRestart, "reopen::a_restart_keeps_functions_workers_and_configuration", check_noticed_by_random_operations;
+    a_claim_that_does_not_wait_is_noticed:
+        NeverWaitsForWork, "waiting::a_waiting_claim_wakes_when_a_call_is_submitted";
+    work_claimed_for_nobody_and_kept_is_noticed:
+        KeepsWorkOfDroppedClaims, "waiting::a_claim_dropped_before_it_took_its_call_gives_it_back";
+    watchers_that_are_not_told_are_noticed:
+        TellsNoWatcher, "watch::a_watcher_from_before_the_submit_hears_the_end", check_noticed_by_random_operations;
+    timers_that_do_more_than_asked_are_noticed:
+        IgnoresTheLimitOfTimers, "timers::no_more_happens_than_was_asked_for_earliest_first", check_noticed_by_random_operations;
+    a_page_that_repeats_a_call_is_noticed:
+        RepeatsTheCursorsCall, "inspect::pages_neither_repeat_nor_skip", check_noticed_by_random_operations;
+    a_silent_worker_that_counts_as_healthy_is_noticed:
+        TakesSilenceForHealth, "registry::a_worker_is_healthy_for_thirty_seconds_after_it_was_heard", check_noticed_by_random_operations;
+    a_payload_that_is_tidied_up_is_noticed:
+        TrimsPayloads, "submit::payloads_come_back_byte_for_byte";
+    a_running_call_said_to_be_cancelled_is_noticed:
+        SaysCancelledTooSoon, "cancel::a_running_call_is_cancelled_when_its_worker_heeds_it", check_noticed_by_random_operations;
+    a_configuration_overwritten_in_a_race_is_noticed:
+        IgnoresTheVersionExpected, "registry::the_configuration_changes_only_from_the_version_expected", check_noticed_by_random_operations;
+}

@@ -1,0 +1,79 @@
+//! The embedded store keeps every promise that the law of the stores states: on disk, and in memory as far as memory goes.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use towpath_conformance::backend::{Backend, UnderTest};
+use towpath_core::clock::Clock;
+use towpath_core::store::Store;
+use towpath_sqlite::{Location, OpenOptions, SqliteStore};
+
+fn open(location: Location, clock: &Arc<dyn Clock>) -> Arc<SqliteStore> {
+    let options = OpenOptions { location, owner: "the conformance suite".to_owned() };
+    Arc::new(SqliteStore::open(&options, Arc::clone(clock)).expect("a fresh folder, or one that was closed, can be opened"))
+}
+
+struct OnDisk;
+
+struct FileUnderTest {
+    store: Arc<SqliteStore>,
+    clock: Arc<dyn Clock>,
+    folder: tempfile::TempDir,
+}
+
+#[async_trait]
+impl Backend for OnDisk {
+    async fn fresh(&self, clock: Arc<dyn Clock>) -> Box<dyn UnderTest> {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let store = open(Location::Path(folder.path().to_owned()), &clock);
+        Box::new(FileUnderTest { store, clock, folder })
+    }
+}
+
+#[async_trait]
+impl UnderTest for FileUnderTest {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store) as Arc<dyn Store>
+    }
+
+    async fn reopen(&mut self) {
+        self.store.close().await;
+        self.store = open(Location::Path(self.folder.path().to_owned()), &self.clock);
+    }
+}
+
+mod on_disk {
+    use super::OnDisk;
+
+    towpath_conformance::suite!(OnDisk);
+    towpath_conformance::differential!(OnDisk, seeds = 200, operations = 300);
+}
+
+/// Nothing in memory survives a restart, so there is none: what is left is that reads go another way than on disk.
+struct InMemory;
+
+struct MemoryUnderTest {
+    store: Arc<SqliteStore>,
+}
+
+#[async_trait]
+impl Backend for InMemory {
+    async fn fresh(&self, clock: Arc<dyn Clock>) -> Box<dyn UnderTest> {
+        Box::new(MemoryUnderTest { store: open(Location::Memory, &clock) })
+    }
+}
+
+#[async_trait]
+impl UnderTest for MemoryUnderTest {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store) as Arc<dyn Store>
+    }
+
+    async fn reopen(&mut self) {}
+}
+
+mod in_memory {
+    use super::InMemory;
+
+    towpath_conformance::suite!(InMemory);
+}

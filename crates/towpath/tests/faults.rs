@@ -1,0 +1,193 @@
+//! A store that fails at every point there is: no call is lost, and each ends once.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use support::faulty::{FaultyStore, When, Which};
+use support::{Count, millis, seconds, start};
+use towpath::testing::TestTowpath;
+use towpath::{
+    CallContext, CallError, CallId, FunctionLimits, FunctionOptions, HandlerError, Outcome, RetryPolicy, RunningWorker, Store, StoreError,
+    StoreTrouble, VirtualClock, WorkerBuilder, WorkerError,
+};
+use towpath_conformance::model::ModelStore;
+
+/// How many calls the scenario makes itself; nested ones come on top.
+const CALLS: u32 = 20;
+
+/// What became of one scenario.
+struct Played {
+    store: Arc<FaultyStore>,
+    /// By call id: the result as the caller saw it, or the failure's code.
+    seen: BTreeMap<String, Result<Value, String>>,
+}
+
+fn workers(test: &TestTowpath) -> WorkerBuilder {
+    let double = |n: i64, _: CallContext| async move { Ok::<_, HandlerError>(n * 2) };
+    let flaky = |n: i64, ctx: CallContext| async move {
+        if ctx.attempt() == 1 { Err(HandlerError::retryable("flaky", "the first attempt always fails")) } else { Ok(n) }
+    };
+    let refuse = |_: Value, _: CallContext| async { Err::<(), _>(HandlerError::fatal("refused", "never")) };
+    let outer = |n: i64, ctx: CallContext| async move {
+        let doubled: i64 = ctx.call("double", &n).call_id(&format!("{}-inner", ctx.call_id())).timeout(seconds(200)).await?;
+        Ok::<_, HandlerError>(doubled + 1)
+    };
+    let limits = FunctionLimits { max_concurrent: Some(2), ..FunctionLimits::default() };
+    // A handler whose nested call the store would not take is tried again like any other; here, until it works.
+    let retry = RetryPolicy { max_attempts: 100, ..RetryPolicy::default() };
+    test.worker()
+        .concurrency(3)
+        .function("double", double)
+        .function("flaky", flaky)
+        .function("refuse", refuse)
+        .function_with(FunctionOptions::new("outer").limits(limits).retry(retry), outer)
+}
+
+/// Starts the worker, as a supervisor would: again if the store would not have it.
+async fn start_worker(test: &TestTowpath) -> RunningWorker {
+    for _ in 0..100 {
+        match workers(test).start().await {
+            Ok(worker) => return worker,
+            Err(WorkerError::Store(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+    panic!("the worker could not be registered in a hundred tries")
+}
+
+/// Makes a call as a careful caller does: under its own id, again under the same id while the store is in trouble.
+async fn make(test: &TestTowpath, number: u32) -> Result<Value, String> {
+    let function = ["double", "flaky", "refuse", "outer"][number as usize % 4];
+    for _ in 0..100 {
+        let call = test.call::<Value, _>(function, &number).call_id(&format!("call-{number}")).timeout(seconds(300));
+        match call.await {
+            Ok(value) => return Ok(value),
+            Err(CallError::Failed { failure, .. }) => return Err(failure.code),
+            Err(CallError::Store { .. }) => test.clock().sleep_until(test.now() + millis(100)).await,
+            Err(other) => panic!("call-{number}: {other}"),
+        }
+    }
+    panic!("call-{number} was not taken in a hundred tries")
+}
+
+fn expected(number: u32) -> Result<Value, String> {
+    match number % 4 {
+        0 => Ok(json!(number * 2)),
+        1 => Ok(json!(number)),
+        2 => Err("refused".to_owned()),
+        _ => Ok(json!(number * 2 + 1)),
+    }
+}
+
+async fn play(which: Which, when: When) -> Played {
+    let clock = VirtualClock::new();
+    let model: Arc<dyn Store> = Arc::new(ModelStore::new(Arc::new(clock.clone())));
+    let store = FaultyStore::new(model, which, when);
+    let test = Arc::new(TestTowpath::with_store(Arc::<FaultyStore>::clone(&store), clock));
+    let worker = test.finish(start_worker(&test)).await;
+    let calls: Vec<_> = (0..CALLS)
+        .map(|number| {
+            let test = Arc::clone(&test);
+            start(async move { (number, make(&test, number).await) })
+        })
+        .collect();
+    let mut seen = BTreeMap::new();
+    for call in calls {
+        let (number, result) = test.finish(call).await.unwrap();
+        seen.insert(format!("call-{number}"), result);
+    }
+    test.finish(worker.drain()).await;
+    Played { store, seen }
+}
+
+/// Everything that was promised, about one scenario.
+async fn check(played: &Played, what: &str) {
+    let ends = played.store.ends();
+    for number in 0..CALLS {
+        let id = format!("call-{number}");
+        assert_eq!(played.seen[&id], expected(number), "{what}: {id} as its caller saw it");
+        let mut ids = vec![id.clone()];
+        if number % 4 == 3 {
+            ids.push(format!("{id}-inner"));
+        }
+        for id in ids {
+            let call_id = CallId::new(&id).unwrap();
+            let view = played.store.inner().call(&call_id).await.unwrap().unwrap_or_else(|| panic!("{what}: {id} is lost"));
+            assert!(matches!(view.call.outcome, Some(Outcome::Ok(_) | Outcome::Failed(_))), "{what}: {id} is {:?}", view.call);
+            assert_eq!(ends.get(&call_id), Some(&1), "{what}: how often {id} ended");
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_fault_at_any_point_loses_no_call_and_ends_none_twice() {
+    let calm = play(Which::None, When::Before).await;
+    check(&calm, "no fault").await;
+    let moves = calm.store.moves().len();
+    assert!(moves > 50, "the scenario is too small to prove anything: {moves} moves");
+    for when in [When::Before, When::After] {
+        for number in 1..=moves {
+            let played = play(Which::Only(number), when).await;
+            let moved = played.store.moves();
+            let what = format!("{when:?} move {number} ({:?})", moved.get(number - 1));
+            assert_eq!(played.store.faults(), usize::from(moved.len() >= number), "{what}");
+            check(&played, &what).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_fault_at_every_nth_move_loses_no_call_and_ends_none_twice() {
+    let moves = play(Which::None, When::Before).await.store.moves().len();
+    for when in [When::Before, When::After] {
+        // At every second move, an attempt that takes two moves meets the fault each time, and is rightly given up in the end.
+        for every in 3..=moves {
+            let played = play(Which::Every(every), when).await;
+            assert!(played.store.faults() > 0, "{when:?} every {every}: nothing failed, so nothing was proved");
+            check(&played, &format!("{when:?} every {every}")).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lost_reply_to_a_submit_is_sent_again_under_the_same_id() {
+    let clock = VirtualClock::new();
+    let model: Arc<dyn Store> = Arc::new(ModelStore::new(Arc::new(clock.clone())));
+    let calm = FaultyStore::new(Arc::clone(&model), Which::None, When::After);
+    let test = TestTowpath::with_store(Arc::<FaultyStore>::clone(&calm), clock.clone());
+    let runs = Count::default();
+    let counter = runs.clone();
+    let handler = move |(): (), _: CallContext| {
+        counter.add();
+        async { Ok::<_, HandlerError>(()) }
+    };
+    let _worker = test.worker().function("once", handler).start().await.unwrap();
+    // A second handle on the same store, whose first submit loses its reply: three moves of its loops and a find come before.
+    let faulty = FaultyStore::new(model, Which::Only(5), When::After);
+    let caller = TestTowpath::with_store(Arc::<FaultyStore>::clone(&faulty), clock);
+    caller.settle().await;
+    caller.finish(caller.call::<(), _>("once", &())).await.unwrap();
+    assert_eq!(faulty.moves()[3..6], ["find", "submit", "submit"]);
+    assert_eq!((faulty.faults(), runs.get()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_store_that_broke_is_told_to_whoever_asks() {
+    let clock = VirtualClock::new();
+    let model: Arc<dyn Store> = Arc::new(ModelStore::new(Arc::new(clock.clone())));
+    let store = FaultyStore::new(model, Which::None, When::Before);
+    let test = TestTowpath::with_store(Arc::<FaultyStore>::clone(&store), clock);
+    let towpath = test.towpath().clone();
+    let broken = start(async move { towpath.broken().await });
+    test.settle().await;
+    assert!(!broken.is_finished());
+    store.break_down();
+    let error = test.config().await.unwrap_err();
+    assert_eq!(error, StoreError::Unavailable(StoreTrouble::Broken("the disk is gone".to_owned())));
+    assert_eq!(broken.await.unwrap(), "the disk is gone");
+    assert_eq!(towpath::store_error_code(&error), "store_broken");
+}
