@@ -179,8 +179,9 @@ impl Writer {
         claims.extend(fresh);
         match self.attempt(&mut jobs, &mut claims) {
             Ok(after) => {
-                jobs.into_iter().for_each(|job| job.answer(None));
+                // News first: whoever has a reply in hand may expect that watchers have heard.
                 self.announce(after);
+                jobs.into_iter().for_each(|job| job.answer(None));
                 self.hand_out(claims);
             }
             Err(failed) => self.serve_one_by_one(&failed, jobs, claims),

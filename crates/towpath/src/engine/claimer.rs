@@ -27,12 +27,15 @@ pub(crate) async fn run(desk: Arc<Desk>, stop: CancellationToken) {
 
 async fn claim_for_ever(desk: &Arc<Desk>) {
     let mut backoff = Backoff::new(desk.clock(), "claim calls");
+    // Whose calls are looked for first. It changes with every claim: the first one's backlog must not starve the others.
+    let mut turn = 0;
     loop {
-        let (want, left_out) = wish(desk);
+        let (want, left_out) = wish(desk, turn);
         if want.functions.is_empty() {
             desk.permits().freed().await;
             continue;
         }
+        turn = (turn + 1) % desk.served.len();
         // A claim that is dropped gives back what was claimed for it.
         let claimed = tokio::select! {
             biased;
@@ -53,12 +56,13 @@ async fn claim_for_ever(desk: &Arc<Desk>) {
     }
 }
 
-/// What to claim now, and the functions that have no permit left.
-fn wish(desk: &Desk) -> (ClaimCalls, Vec<Arc<Served>>) {
+/// What to claim now, beginning with the function whose turn it is, and the functions that have no permit left.
+fn wish(desk: &Desk, turn: usize) -> (ClaimCalls, Vec<Arc<Served>>) {
     let max = desk.permits().free().min(CLAIM_MAX);
     let mut left_out = Vec::new();
     let mut functions = Vec::with_capacity(desk.served.len());
-    for served in desk.served.iter().filter(|_| max > 0) {
+    let (before, from) = desk.served.split_at(turn);
+    for served in from.iter().chain(before).filter(|_| max > 0) {
         match Permits::free_of(&served.permits).min(max) {
             0 => left_out.push(Arc::clone(served)),
             max => functions.push(ClaimFunction { function: served.key.clone(), max }),

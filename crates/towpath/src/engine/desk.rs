@@ -12,7 +12,7 @@ use towpath_core::call::Answer;
 use towpath_core::clock::Clock;
 use towpath_core::ids::DeliveryId;
 use towpath_core::names::{FunctionKey, WorkerId};
-use towpath_core::store::Store;
+use towpath_core::store::{Delivery, Store};
 use towpath_core::time::Timestamp;
 use towpath_core::worker::RegisterWorker;
 
@@ -69,6 +69,8 @@ pub(crate) type Ticket = u64;
 /// A delivery from its claim until its answer is kept.
 struct HeldDelivery {
     id: DeliveryId,
+    /// The call's deadline, by this process's clock.
+    ends_at: Timestamp,
     renewed_at: Timestamp,
     stop: StopSignal,
     handler: AbortHandle,
@@ -163,7 +165,7 @@ impl Desk {
     }
 
     /// Puts deliveries on the desk. `start` is given a ticket and a signal and starts the handler. Nothing starts once the desk is closed.
-    pub(crate) fn take<D>(&self, deliveries: Vec<D>, id: impl Fn(&D) -> DeliveryId, start: impl Fn(D, Ticket, StopSignal) -> AbortHandle) {
+    pub(crate) fn take(&self, deliveries: Vec<Delivery>, start: impl Fn(Delivery, Ticket, StopSignal) -> AbortHandle) {
         let now = self.clock().now();
         let mut held = self.lock();
         if held.closed {
@@ -172,10 +174,10 @@ impl Desk {
         for delivery in deliveries {
             let (ticket, stop) = (held.next_ticket, StopSignal::new());
             held.next_ticket += 1;
-            let id = id(&delivery);
+            let (id, ends_at) = (delivery.id.clone(), now + delivery.remaining);
             // Under the lock, so that a handler that is over at once finds its delivery on the desk.
             let handler = start(delivery, ticket, stop.clone());
-            held.deliveries.insert(ticket, HeldDelivery { id, renewed_at: now, stop, handler });
+            held.deliveries.insert(ticket, HeldDelivery { id, ends_at, renewed_at: now, stop, handler });
         }
     }
 
@@ -200,10 +202,11 @@ impl Desk {
         self.lock().deliveries.len()
     }
 
-    /// Whether this delivery may still be answered: it is on the desk, not lost, and its lease may hold.
+    /// Whether an answer of this delivery may still count. Only the store knows when a lease is over, and a lease that is over but was
+    /// not taken back can still be answered; so an answer is of use until we hear that it is lost, or the call's time is up.
     pub(crate) fn may_answer(&self, ticket: Ticket, now: Timestamp) -> bool {
         let held = self.lock();
-        held.deliveries.get(&ticket).is_some_and(|delivery| !delivery.stop.is_lost() && now < delivery.renewed_at + self.timing.lease)
+        held.deliveries.get(&ticket).is_some_and(|delivery| !delivery.stop.is_lost() && now < delivery.ends_at)
     }
 
     /// Deliveries whose last renewal is at least `age` ago and that are not lost.

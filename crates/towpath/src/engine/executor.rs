@@ -21,17 +21,13 @@ use crate::params::ParamProblem;
 
 /// Starts the handlers of these deliveries.
 pub(crate) fn start(desk: &Arc<Desk>, deliveries: Vec<Delivery>) {
-    desk.take(
-        deliveries,
-        |delivery| delivery.id.clone(),
-        |delivery, ticket, stop| {
-            // Taken here and not in the task, so that the next claim sees how many are left. A handler that came back from a nested
-            // call may have been faster; then this one waits in hand.
-            let served =
-                desk.served(&delivery.request.function).map(|served| (Arc::clone(served), desk.permits().try_acquire(&served.permits)));
-            tokio::spawn(run(Arc::clone(desk), served, delivery, ticket, stop)).abort_handle()
-        },
-    );
+    desk.take(deliveries, |delivery, ticket, stop| {
+        // Taken here and not in the task, so that the next claim sees how many are left. A handler that came back from a nested call may
+        // have been faster; then this one waits in hand.
+        let served = desk.served(&delivery.request.function);
+        let served = served.map(|served| (Arc::clone(served), desk.permits().try_acquire(&served.permits)));
+        tokio::spawn(run(Arc::clone(desk), served, delivery, ticket, stop)).abort_handle()
+    });
 }
 
 async fn run(desk: Arc<Desk>, served: Option<(Arc<Served>, Option<Permit>)>, delivery: Delivery, ticket: Ticket, stop: StopSignal) {

@@ -11,17 +11,21 @@ use super::desk::{Desk, DueLease};
 
 /// At most this many leases are prolonged in one move.
 const BATCH_MAX: usize = 1_000;
+/// Leases are prolonged at most this often per lease, so that calls which began at different times are renewed together.
+const SHARES: u32 = 12;
 
 pub(crate) async fn run(desk: Arc<Desk>) {
     let renew_after = desk.timing.lease / 3;
     let mut backoff = Backoff::new(desk.clock(), "renew leases");
+    let mut looked_at = desk.clock().now();
     loop {
         let age = tokio::select! {
             biased;
             // Somebody wants a call cancelled: renewing tells which.
             () = desk.store().attention(desk.worker_id()) => Duration::ZERO,
-            () = desk.clock().sleep_until(next_look(&desk, renew_after)) => renew_after,
+            () = desk.clock().sleep_until(next_look(&desk, looked_at)) => renew_after,
         };
+        looked_at = desk.clock().now();
         let mut due = desk.held_longer_than(age);
         while !due.is_empty() {
             let rest = due.split_off(due.len().min(BATCH_MAX));
@@ -41,10 +45,12 @@ pub(crate) async fn run(desk: Arc<Desk>) {
     }
 }
 
-/// The first instant at which a lease may be a third over. What is claimed after this look is a third over later than that.
-fn next_look(desk: &Desk, renew_after: Duration) -> Timestamp {
-    let latest = desk.clock().now() + renew_after;
-    desk.first_held_for(renew_after).map_or(latest, |at| at.min(latest))
+/// The first instant at which a lease is a third over. What is claimed after this look is a third over later than that. Leases that are
+/// due soon after one another share a move.
+fn next_look(desk: &Desk, looked_at: Timestamp) -> Timestamp {
+    let lease = desk.timing.lease;
+    let latest = looked_at + lease / 3;
+    desk.first_held_for(lease / 3).map_or(latest, |at| at.min(latest)).max(looked_at + lease / SHARES)
 }
 
 async fn renew(desk: &Desk, due: &[DueLease]) -> Result<(), StoreError> {

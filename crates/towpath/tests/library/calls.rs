@@ -1,13 +1,10 @@
 //! Calling: results, refusals, deadlines, duplicates, detached calls.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::sync::Arc;
 
+use crate::support::{Count, call, millis, on_the_model, seconds, start, state};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use support::{Count, call, millis, on_the_model, seconds, start, state};
 use towpath::testing::TestTowpath;
 use towpath::{
     Backoff, CallContext, CallError, CallId, CallState, DeadReason, FunctionKey, FunctionLimits, FunctionName, FunctionOptions,
@@ -366,7 +363,7 @@ async fn the_raw_way_carries_text_as_it_came(test: TestTowpath) {
     assert_eq!(call(&test, &answered.call_id).await.state, CallState::Completed);
 }
 
-on_every_store! {
+crate::on_every_store! {
     a_call_returns_what_its_handler_returned
     two_hundred_parallel_callers_get_their_own_answers
     a_call_waits_for_a_function_that_is_not_known_yet
@@ -398,7 +395,7 @@ on_every_store! {
 
 #[tokio::test]
 async fn calls_read_the_registry_once_in_a_while_and_never_poll() {
-    use support::faulty::{FaultyStore, When, Which};
+    use crate::support::faulty::{FaultyStore, When, Which};
     let clock = towpath::VirtualClock::new();
     let model = Arc::new(towpath_conformance::model::ModelStore::new(Arc::new(clock.clone())));
     let store = FaultyStore::new(model, Which::None, When::Before);

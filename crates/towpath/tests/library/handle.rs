@@ -1,12 +1,9 @@
 //! The handle itself: opening, closing, the shared configuration, and who counts.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::sync::{Arc, Mutex};
 
+use crate::support::{seconds, start};
 use serde_json::Value;
-use support::{seconds, start};
 use towpath::core::call::LostLease;
 use towpath::core::store::Ended;
 use towpath::testing::TestTowpath;
@@ -48,7 +45,7 @@ async fn a_config_change_under_an_old_version_is_refused(test: TestTowpath) {
     assert_eq!(test.set_config(change(version)).await.unwrap().unwrap().value, json("2"));
 }
 
-on_every_store! {
+crate::on_every_store! {
     a_config_watch_tells_how_things_stand_and_then_every_change
     a_config_change_under_an_old_version_is_refused
 }

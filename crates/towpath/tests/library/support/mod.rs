@@ -1,5 +1,4 @@
 //! What the tests of the library share: a bench on the model or on the embedded store, and short words.
-#![allow(dead_code, reason = "each test file uses its own part of it")]
 
 pub(crate) mod faulty;
 

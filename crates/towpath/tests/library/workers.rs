@@ -1,14 +1,11 @@
 //! Serving: permits, panics, leases, cancellation, drain.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
+use std::sync::{Arc, Mutex};
 
-use std::sync::Arc;
-
+use crate::support::faulty::{FaultyStore, When, Which};
+use crate::support::{Count, Crowd, call, millis, on_the_model, seconds, start, state};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
-use support::faulty::{FaultyStore, When, Which};
-use support::{Count, Crowd, call, millis, on_the_model, seconds, start, state};
 use tokio::sync::{Notify, Semaphore};
 use towpath::testing::TestTowpath;
 use towpath::{
@@ -106,6 +103,26 @@ async fn a_function_at_its_limit_does_not_hold_up_the_others(test: TestTowpath) 
     door.open();
     second.await.unwrap().unwrap();
     assert_eq!(crowd.most(), 1);
+}
+
+async fn a_long_backlog_of_one_function_does_not_starve_another(test: TestTowpath) {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let written = Arc::clone(&order);
+    let write = move |(): (), ctx: CallContext| {
+        written.lock().unwrap().push(ctx.function_name().to_string());
+        async { Ok::<_, HandlerError>(()) }
+    };
+    let builder = || test.worker().concurrency(1).function("busy", write.clone()).function("rare", write.clone());
+    builder().start().await.unwrap().drain().await;
+    for _ in 0..30 {
+        test.call::<(), _>("busy", &()).detach().await.unwrap();
+    }
+    test.call::<(), _>("rare", &()).detach().await.unwrap();
+    let _worker = builder().start().await.unwrap();
+    test.settle().await;
+    let order = order.lock().unwrap();
+    assert_eq!(order.len(), 31);
+    assert!(order[..3].contains(&"rare".to_owned()), "{order:?}");
 }
 
 async fn a_call_that_takes_longer_than_its_lease_runs_once_while_its_worker_lives(test: TestTowpath) {
@@ -307,10 +324,11 @@ async fn a_call_whose_workers_keep_dying_is_poisoned(test: TestTowpath) {
     assert!(error.to_string().contains("because its workers died"), "{error}");
 }
 
-on_every_store! {
+crate::on_every_store! {
     a_panic_is_a_failure_that_is_tried_again
     no_more_handlers_run_at_once_than_there_are_permits
     a_function_at_its_limit_does_not_hold_up_the_others
+    a_long_backlog_of_one_function_does_not_starve_another
     a_call_that_takes_longer_than_its_lease_runs_once_while_its_worker_lives
     a_worker_that_is_dropped_loses_its_calls_to_another_when_the_lease_is_over
     a_lost_lease_cancels_the_handler_and_nothing_is_written_for_it
@@ -350,6 +368,26 @@ async fn short_calls_are_never_renewed_and_long_ones_all_at_once() {
     gate.add_permits(1_000);
     test.advance(seconds(60)).await;
     assert_eq!(store.count("renew"), 1, "nothing is held any more");
+}
+
+#[tokio::test]
+async fn leases_that_began_at_different_times_are_renewed_together() {
+    let clock = VirtualClock::new();
+    let model = Arc::new(towpath_conformance::model::ModelStore::new(Arc::new(clock.clone())));
+    let store = FaultyStore::new(model, Which::None, When::Before);
+    let test = TestTowpath::with_store(Arc::<FaultyStore>::clone(&store), clock);
+    let hang = |(): (), _: CallContext| async { std::future::pending::<Result<(), HandlerError>>().await };
+    let _worker = test.worker().concurrency(200).function("hang", hang).start().await.unwrap();
+    for _ in 0..100 {
+        test.call::<(), _>("hang", &()).detach().await.unwrap();
+        test.advance(millis(100)).await;
+    }
+    let before = store.count("renew");
+    test.advance(seconds(60)).await;
+    let renewals = store.count("renew") - before;
+    assert!(renewals <= 24, "{renewals} moves for two leases");
+    let view = test.store().functions().await.unwrap().remove(0);
+    assert_eq!((view.counts.running, view.counts.queued), (100, 0), "no lease ran out");
 }
 
 #[tokio::test]

@@ -1,14 +1,11 @@
 //! A store that fails at every point there is: no call is lost, and each ends once.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::support::faulty::{FaultyStore, When, Which};
+use crate::support::{Count, millis, seconds, start};
 use serde_json::{Value, json};
-use support::faulty::{FaultyStore, When, Which};
-use support::{Count, millis, seconds, start};
 use towpath::testing::TestTowpath;
 use towpath::{
     CallContext, CallError, CallId, FunctionLimits, FunctionOptions, HandlerError, Outcome, RetryPolicy, RunningWorker, Store, StoreError,
@@ -185,9 +182,38 @@ async fn a_store_that_broke_is_told_to_whoever_asks() {
     let broken = start(async move { towpath.broken().await });
     test.settle().await;
     assert!(!broken.is_finished());
-    store.break_down();
+    store.set_trouble(Some(StoreTrouble::Broken("the disk is gone".to_owned())));
     let error = test.config().await.unwrap_err();
     assert_eq!(error, StoreError::Unavailable(StoreTrouble::Broken("the disk is gone".to_owned())));
     assert_eq!(broken.await.unwrap(), "the disk is gone");
     assert_eq!(towpath::store_error_code(&error), "store_broken");
+}
+
+#[tokio::test]
+async fn an_answer_outlasts_a_store_in_trouble() {
+    let clock = VirtualClock::new();
+    let model: Arc<dyn Store> = Arc::new(ModelStore::new(Arc::new(clock.clone())));
+    let store = FaultyStore::new(model, Which::None, When::Before);
+    let test = TestTowpath::with_store(Arc::<FaultyStore>::clone(&store), clock);
+    let (runs, door) = (Count::default(), Arc::new(tokio::sync::Notify::new()));
+    let (counter, gate) = (runs.clone(), Arc::clone(&door));
+    let handler = move |n: i64, _: CallContext| {
+        counter.add();
+        let gate = Arc::clone(&gate);
+        async move {
+            gate.notified().await;
+            Ok::<_, HandlerError>(n)
+        }
+    };
+    let worker = test.worker().function("work", handler).start().await.unwrap();
+    let call = start(test.call::<i64, _>("work", &7).timeout(seconds(300)));
+    test.settle().await;
+    store.set_trouble(Some(StoreTrouble::Full("no room".to_owned())));
+    door.notify_one();
+    test.advance(seconds(20)).await;
+    assert!(!call.is_finished());
+    store.set_trouble(None);
+    assert_eq!(test.finish(call).await.unwrap(), Ok(7));
+    test.settle().await;
+    assert_eq!((runs.get(), worker.held()), (1, 0));
 }

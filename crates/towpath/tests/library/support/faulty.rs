@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -47,8 +46,8 @@ pub(crate) struct FaultyStore {
     store: Arc<dyn Store>,
     which: Which,
     when: When,
-    /// From now on everything fails for good.
-    broken: AtomicBool,
+    /// What everything fails with at present.
+    trouble: Mutex<Option<StoreTrouble>>,
     log: Mutex<Log>,
 }
 
@@ -62,12 +61,12 @@ struct Log {
 
 impl FaultyStore {
     pub(crate) fn new(store: Arc<dyn Store>, which: Which, when: When) -> Arc<Self> {
-        Arc::new(Self { store, which, when, broken: AtomicBool::new(false), log: Mutex::default() })
+        Arc::new(Self { store, which, when, trouble: Mutex::default(), log: Mutex::default() })
     }
 
-    /// The disk fails.
-    pub(crate) fn break_down(&self) {
-        self.broken.store(true, Ordering::SeqCst);
+    /// From now on everything fails with this, or nothing.
+    pub(crate) fn set_trouble(&self, trouble: Option<StoreTrouble>) {
+        *self.trouble.lock().unwrap() = trouble;
     }
 
     pub(crate) fn inner(&self) -> &Arc<dyn Store> {
@@ -99,8 +98,8 @@ impl FaultyStore {
             log.faults += usize::from(fails);
             fails
         };
-        if self.broken.load(Ordering::SeqCst) {
-            return Err(StoreError::Unavailable(StoreTrouble::Broken("the disk is gone".to_owned())));
+        if let Some(trouble) = self.trouble.lock().unwrap().clone() {
+            return Err(StoreError::Unavailable(trouble));
         }
         if fails && self.when == When::Before {
             return Err(StoreError::Unavailable(StoreTrouble::Other(format!("{name} was made to fail"))));

@@ -1,13 +1,10 @@
 //! Calls within calls: depth, permits given back, deadlines that cannot outlive the caller's.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::sync::Arc;
 
+use crate::support::faulty::{FaultyStore, When, Which};
+use crate::support::{Crowd, call, on_the_model, seconds, start};
 use serde_json::{Value, json};
-use support::faulty::{FaultyStore, When, Which};
-use support::{Crowd, call, on_the_model, seconds, start};
 use towpath::testing::TestTowpath;
 use towpath::{CallContext, CallId, FunctionLimits, FunctionOptions, HandlerError, Phase, Towpath, VirtualClock};
 
@@ -138,7 +135,7 @@ async fn a_nested_call_knows_where_it_comes_from(test: TestTowpath) {
     assert_eq!(parents, [CallId::new("outer-1").unwrap(), CallId::new("outer-1").unwrap()]);
 }
 
-on_every_store! {
+crate::on_every_store! {
     recursion_of_depth_500_finishes_with_one_permit
     recursion_finishes_with_one_permit_of_the_function_and_one_in_the_store
     recursion_without_end_stops_at_a_thousand

@@ -1,0 +1,9 @@
+//! The library as its users see it, on the model and on the embedded store, by the virtual clock.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod calls;
+mod faults;
+mod handle;
+mod nested;
+mod support;
+mod workers;
