@@ -20,7 +20,7 @@ fn a_failing_program_fails_the_call_with_its_exit_code_and_the_end_of_its_stderr
 fn a_program_is_tried_again_unless_it_says_that_this_is_useless() {
     let server = Server::start();
     let _again = server.worker("again", &["--exec", "echo $TOWPATH_ATTEMPT >> attempts; [ $TOWPATH_ATTEMPT = 2 ] && echo 2"]);
-    let ran = server.run(&["call", "again"]).exits(0).says("attempt 1 failed: exit_1");
+    let ran = server.run(&["call", "again"]).exits(0).says("attempt 1 failed: exit_1").says("next attempt in");
     assert_eq!(ran.stdout, "2\n");
     let _final = server.worker("bad", &["--exec", "echo x >> tries; echo 'not a number' >&2; exit 65"]);
     server.run(&["call", "bad"]).exits(1).says("exit_65: not a number");
