@@ -20,7 +20,7 @@ fn a_failing_program_fails_the_call_with_its_exit_code_and_the_end_of_its_stderr
 fn a_program_is_tried_again_unless_it_says_that_this_is_useless() {
     let server = Server::start();
     let _again = server.worker("again", &["--exec", "echo $TOWPATH_ATTEMPT >> attempts; [ $TOWPATH_ATTEMPT = 2 ] && echo 2"]);
-    let ran = server.run(&["call", "again"]).exits(0).says("attempt 1 failed: exit_1");
+    let ran = server.run(&["call", "again"]).exits(0).says("attempt 1 failed: exit_1").says("next attempt in");
     assert_eq!(ran.stdout, "2\n");
     let _final = server.worker("bad", &["--exec", "echo x >> tries; echo 'not a number' >&2; exit 65"]);
     server.run(&["call", "bad"]).exits(1).says("exit_65: not a number");
@@ -102,7 +102,7 @@ fn what_a_program_leaves_behind_ends_with_its_call() {
 #[test]
 fn a_process_that_left_the_group_and_keeps_the_pipes_does_not_hold_the_call_up() {
     let server = Server::start();
-    let _worker = server.worker("escape", &["--exec", "setsid sh -c 'echo $$ > escaped.pid; sleep 90' & echo 1"]);
+    let _worker = server.worker("escape", &["--exec", "setsid sh -c 'echo $$ > escaped.pid; sleep 20' & echo 1"]);
     assert_eq!(server.run(&["call", "escape"]).exits(0).stdout, "1\n");
     assert_eq!(server.run(&["call", "escape"]).exits(0).stdout, "1\n", "its place is free again");
 }

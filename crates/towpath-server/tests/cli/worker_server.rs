@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Beside, Server, UNTIL_GO, wait_for};
+use crate::support::{Beside, Server, UNTIL_GO, is_alive, wait_for};
 
 #[test]
 fn a_worker_without_a_server_exits_7_at_once() {
@@ -53,31 +53,31 @@ fn a_worker_that_the_server_forgot_registers_again() {
     assert_eq!(ran.stdout, "{\"TEXT\":\"ANEW\"}\n");
 }
 
-/// A worker with a short lease whose program waits for a file, once it holds a call.
-fn holding(server: &Server, call_id: &str) -> Beside {
-    let script = format!("echo up > up-$TOWPATH_CALL_ID; {UNTIL_GO}; echo late; echo over > over");
+/// A worker with a short lease, once its program runs for a call and waits for a file; and the program's process id.
+fn holding(server: &Server, call_id: &str) -> (Beside, String) {
+    let script = format!("echo $$ > up-$TOWPATH_CALL_ID; {UNTIL_GO}; echo late; echo over > over");
     let worker = server.worker("held", &["--lease", "500ms", "--exec", &script]);
     server.submit("held", "{}", &["--call-id", call_id]);
-    server.line_of(&format!("up-{call_id}"));
-    worker
+    let program = server.line_of(&format!("up-{call_id}"));
+    (worker, program)
 }
 
 #[test]
 fn a_call_outlives_a_worker_that_was_killed() {
     let server = Server::start();
-    let killed = holding(&server, "c-1");
+    let (killed, program) = holding(&server, "c-1");
     killed.signal(Signal::SIGKILL);
     let _successor = server.worker("held", &["--exec", "echo first"]);
     assert_eq!(server.run(&["calls", "wait", "c-1"]).exits(0).stdout, "\"first\"\n");
     assert_eq!(server.call("c-1")["crashes"], 1);
     server.write("go", ""); // nobody is left who would end the orphaned program
-    server.line_of("over");
+    wait_for("the orphan to end", || (!is_alive(&program)).then_some(()));
 }
 
 #[test]
 fn the_late_answer_of_a_worker_that_stood_still_is_refused() {
     let server = Server::start();
-    let still = holding(&server, "c-1");
+    let (still, _program) = holding(&server, "c-1");
     still.signal(Signal::SIGSTOP);
     let _successor = server.worker("held", &["--exec", "echo first"]);
     assert_eq!(server.run(&["calls", "wait", "c-1"]).exits(0).stdout, "\"first\"\n");
