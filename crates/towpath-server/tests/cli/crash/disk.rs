@@ -78,5 +78,5 @@ fn a_folder_that_cannot_be_written_is_refused_with_its_name_and_what_to_do() {
     let data = disk.path().join("data");
     let mut command = towpath(disk.0.path().parent().unwrap());
     command.args(["serve", "--listen", "127.0.0.1:0", "--store", &format!("sqlite:{}", data.display())]);
-    run(command).exits(78).says("cannot be written").says("make the folder writable").says(data.to_str().unwrap());
+    run(command).exits(7).says("cannot be written").says("make the folder writable").says(data.to_str().unwrap());
 }

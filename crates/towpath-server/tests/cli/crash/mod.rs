@@ -2,6 +2,7 @@
 //!
 //! Each test also looks whether the fault it is about really happened; a run without it proves nothing and says so.
 
+mod careless;
 mod disk;
 mod paused;
 mod server_killed;
@@ -31,6 +32,12 @@ impl Caller {
     pub(crate) fn try_submit(&self, url: &str, function: &str, call_id: &str, params: &Value) -> Option<(u16, Value)> {
         let body = json!({ "call_id": call_id, "params": params, "wait_for_function_ms": 60_000 });
         self.answer(self.http.post(format!("{url}/v1/functions/{function}/calls")).json(&body))
+    }
+
+    /// Makes a function known before it has a worker, so that its calls wait.
+    pub(crate) fn define(&self, url: &str, function: &str) {
+        let answer = self.answer(self.http.put(format!("{url}/v1/functions/{function}")).json(&json!({})));
+        assert!(answer.as_ref().is_some_and(|(status, _)| *status == 200), "{answer:?}");
     }
 
     /// Submits until it is accepted.

@@ -40,7 +40,7 @@ fn unfinished(caller: &Caller, url: &str, ids: &[String]) -> usize {
 fn a_caller_that_repeats_an_id_after_a_crash_causes_one_run() {
     let server = Server::start();
     let caller = Caller::new();
-    let _worker = server.worker("witness", &["--exec", PROGRAM]);
+    let _worker = server.worker("witness", &["--exec", PROGRAM, "--lease", "2s"]);
     caller.submit(&server.url, "witness", "the-one");
     let (folder, address) = server.crash();
     let server = Server::start_in(folder, &address);
@@ -49,6 +49,7 @@ fn a_caller_that_repeats_an_id_after_a_crash_causes_one_run() {
     caller.submit(&server.url, "witness", "the-one");
     let runs = witness::runs(server.folder.path());
     let call = caller.ended(&server.url, "the-one");
+    // The crash may have come between a delivery and its worker; such a delivery is counted as a crash and never ran.
     let deliveries = 1 + u32::try_from(call["crashes"].as_u64().unwrap()).unwrap();
-    assert_eq!(runs["the-one"], deliveries, "it ran once, and once more for each lease that the crash may have cost");
+    assert!((1..=deliveries).contains(&runs["the-one"]), "{} runs of {deliveries} deliveries", runs["the-one"]);
 }
