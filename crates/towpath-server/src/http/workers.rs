@@ -115,10 +115,14 @@ async fn claim_until(app: &App, want: &Want) -> Result<Vec<Delivery>, ApiError> 
         stay_alive(app, &want.worker).await?;
         let functions = app.roster().functions_of(app, &want.worker).await?.ok_or_else(|| worker_not_found(&want.worker))?;
         let functions = functions.into_iter().map(|function| ClaimFunction { function, max: want.max }).collect();
-        let left = want.until.since(app.clock().now());
-        let chunk = ClaimCalls { worker: want.worker.clone(), functions, max: want.max, lease: want.lease, wait: left.min(ALIVE_EVERY) };
+        let began = app.clock().now();
+        let wait = want.until.since(began).min(ALIVE_EVERY);
+        let chunk = ClaimCalls { worker: want.worker.clone(), functions, max: want.max, lease: want.lease, wait };
         let deliveries = app.store().claim(chunk).await?;
-        if !deliveries.is_empty() || app.clock().now() >= want.until {
+        // The store ends a wait early when a lease of this worker ran out: whoever holds the request open may have stopped working, so
+        // the client itself has to ask again.
+        let now = app.clock().now();
+        if !deliveries.is_empty() || now >= want.until || now < began + wait {
             return Ok(deliveries);
         }
     }

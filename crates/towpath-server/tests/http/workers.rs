@@ -93,9 +93,11 @@ async fn a_lost_lease_is_told_in_every_answer_that_speaks_of_it() {
     let server = server().await;
     let worker = server.pull_worker(json!([{ "name": "short" }])).await;
     server.post("/v1/functions/short/calls", json!({ "call_id": "c-1" })).await.with(202);
-    let claimed = worker.post("claim", json!({ "lease_ms": 100 })).await.with(200);
+    let claimed = worker.post("claim", json!({ "lease_ms": 1_000 })).await.with(200);
     let late = &claimed["calls"][0];
-    // The lease runs out and the call comes back under a new delivery, which proves that the old one is over.
+    // An open claim ends with nothing when a lease of its worker runs out: who is silent about one call is not given more unasked.
+    assert_eq!(worker.post("claim", json!({ "wait_ms": 20_000 })).await.with(200)["calls"], json!([]));
+    // The call comes back under a new delivery, which proves that the old one is over.
     let fresh = worker.claim_one().await;
     assert_eq!((&fresh["call_id"], fresh["delivery_id"] == late["delivery_id"]), (&json!("c-1"), false));
     let both = json!([late["delivery_id"], fresh["delivery_id"]]);
