@@ -66,7 +66,7 @@ impl SqliteStore {
             let next_due = timers::next_due(conn, &memory)?;
             Ok((memory, next_due))
         };
-        let (memory, next_due) = load(&opened.writer).map_err(|trouble: Trouble| unreadable(format!("{trouble:?}")))?;
+        let (memory, next_due) = load(&opened.writer).map_err(|trouble: Trouble| unreadable(trouble.to_string()))?;
         let durability = if opened.reader.is_some() { Durability::Fsync } else { Durability::Memory };
         let (ears, stats) = (Arc::new(Ears::default()), Arc::new(Stats::default()));
         let (due, due_seen) = watch::channel(next_due);

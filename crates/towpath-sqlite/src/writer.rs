@@ -260,18 +260,18 @@ impl Writer {
     /// Rolls back, reads everything known by heart again, and says what the callers hear.
     fn after_failure(&mut self, failed: &Failed) -> StoreError {
         let (Failed::BeforeCommit(trouble) | Failed::InCommit(trouble)) = failed;
-        tracing::warn!(?trouble, "a transaction failed");
+        tracing::warn!(%trouble, "a transaction failed");
         if trouble.is_failed_sync() {
-            let cause = format!("{trouble:?}");
+            let cause = trouble.to_string();
             self.broken = Some(cause.clone());
             return StoreError::Unknown(cause);
         }
         if !self.conn.is_autocommit() && self.conn.execute_batch("ROLLBACK").is_err() {
-            self.broken = Some(format!("a rollback failed after {trouble:?}"));
+            self.broken = Some(format!("a rollback failed after: {trouble}"));
         }
         match Memory::load(&self.conn) {
             Ok(memory) => self.memory = memory,
-            Err(unreadable) => self.broken = Some(format!("the file cannot be read: {unreadable:?}")),
+            Err(unreadable) => self.broken = Some(format!("the file cannot be read: {unreadable}")),
         }
         trouble.nothing_written()
     }

@@ -22,18 +22,20 @@ const TROUBLE_FOR: Duration = Duration::from_secs(60);
 const EXAMPLES: &str = "\
 Examples:
   towpath calls                                the newest calls
-  towpath calls list --state running,delayed   those that are not over
-  towpath calls list --function add --limit 5
+  towpath calls --state running,delayed        those that are not over
+  towpath calls --function add --limit 5
   towpath calls show ID                        all that is known of one
   towpath calls wait ID                        prints its data when it is over
   towpath calls cancel ID";
 
 /// List, show, await or cancel calls
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct CallsArgs {
     #[command(subcommand)]
     command: Option<CallsCommand>,
+    #[command(flatten)]
+    list: ListArgs,
 }
 
 #[derive(Subcommand, Debug)]
@@ -85,7 +87,7 @@ struct WaitArgs {
 }
 
 pub(crate) async fn run(client: &Client, out: Output, args: CallsArgs) -> Result<Exit, Failure> {
-    match args.command.unwrap_or_else(|| CallsCommand::List(ListArgs::default())) {
+    match args.command.unwrap_or(CallsCommand::List(args.list)) {
         CallsCommand::List(args) => list(client, out, &args).await,
         CallsCommand::Show(args) => show(client, out, &args.call_id).await,
         CallsCommand::Wait(args) => wait(client, out, &args).await,

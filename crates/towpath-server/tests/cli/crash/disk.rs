@@ -1,12 +1,12 @@
 //! A disk that is full or cannot be written, under the real server.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::json;
 
 use super::Caller;
-use crate::support::{Server, run, towpath};
+use crate::support::{Beside, Server, run, towpath};
 
 /// A small file system that goes away with the test. Mounting needs root, which the tests have.
 struct SmallDisk(tempfile::TempDir);
@@ -69,6 +69,45 @@ fn all_there(caller: &Caller, url: &str, accepted: &[String]) {
     for id in accepted {
         let (status, call) = caller.get(url, &format!("/v1/calls/{id}")).expect("the server answers");
         assert_eq!(status, 200, "{id} was accepted and is gone: {call}");
+    }
+}
+
+/// A server whose disk fails every fsync from the n-th on.
+fn server_on_a_failing_disk(folder: &Path, healthy_syncs: u32) -> Beside {
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync"]);
+    command.args(["-e", &format!("inject=fsync,fdatasync:error=EIO:when={healthy_syncs}+")]);
+    command.args([env!("CARGO_BIN_EXE_towpath"), "dev", "--json", "--listen", "127.0.0.1:0"]);
+    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Beside::start(command)
+}
+
+#[test]
+fn a_disk_that_fails_to_sync_stops_the_server_with_74_and_nothing_acknowledged_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut failing = server_on_a_failing_disk(folder.path(), 80);
+    let url = failing.event("listening", |event| event["url"].is_string())["url"].as_str().unwrap().to_owned();
+    let caller = Caller::new();
+    let mut accepted = Vec::new();
+    let mut unsure = Vec::new();
+    for number in 0..1_000 {
+        let id = format!("call-{number}");
+        match caller.try_submit(&url, "hello", &id, &json!({ "name": "you" })) {
+            Some((202, _)) => accepted.push(id),
+            Some((_, answer)) if answer["error"]["effect"] == "none" => {}
+            Some(_) => unsure.push(id),
+            None => break,
+        }
+    }
+    assert_eq!(failing.ends().code(), Some(74));
+    assert!(!accepted.is_empty(), "the disk failed before anything was accepted: this run proved nothing");
+
+    let server = Server::start_in(folder, "127.0.0.1:0");
+    all_there(&caller, &server.url, &accepted);
+    let kept = server.run(&["calls", "list", "--limit", "200", "--json"]).exits(0).json();
+    for call in kept["calls"].as_array().unwrap() {
+        let id = call["call_id"].as_str().unwrap().to_owned();
+        assert!(accepted.contains(&id) || unsure.contains(&id), "{id} was answered `effect: none` and is there");
     }
 }
 

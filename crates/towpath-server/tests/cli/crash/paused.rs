@@ -30,7 +30,7 @@ fn the_late_answer_of_a_paused_worker_is_refused_and_the_caller_saw_one_outcome(
 fn a_worker_that_was_paused_stops_the_program_whose_call_it_lost() {
     let server = Server::start();
     let caller = Caller::new();
-    let slow = "echo up > up; while [ ! -e go ]; do sleep 0.01; done; echo never > never";
+    let slow = "echo up > up; while [ -e up ]; do sleep 0.01; done; echo never > never";
     let paused = server.worker("slow-one", &["--exec", slow, "--lease", "1s"]);
     let id = server.submit("slow-one", "{}", &["--timeout", "60s"]);
     server.line_of("up");
