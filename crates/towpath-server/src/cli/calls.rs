@@ -30,7 +30,7 @@ Examples:
 
 /// List, show, await or cancel calls
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct CallsArgs {
     #[command(subcommand)]
     command: Option<CallsCommand>,
@@ -50,7 +50,7 @@ enum CallsCommand {
     Cancel(IdArgs),
 }
 
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListArgs {
     /// Only calls in these states, separated by commas
     #[arg(long, value_name = "STATES")]
@@ -87,6 +87,10 @@ struct WaitArgs {
 }
 
 pub(crate) async fn run(client: &Client, out: Output, args: CallsArgs) -> Result<Exit, Failure> {
+    // Clap could refuse this itself, but then it would refuse `towpath calls --json list` too.
+    if args.command.is_some() && args.list != ListArgs::default() {
+        return Err(Failure::usage("usage", "options that choose calls stand behind `list`, or without any other word"));
+    }
     match args.command.unwrap_or(CallsCommand::List(args.list)) {
         CallsCommand::List(args) => list(client, out, &args).await,
         CallsCommand::Show(args) => show(client, out, &args.call_id).await,
