@@ -40,7 +40,7 @@ fn collect(root: &Path, folder: &Path, ending: &str, files: &mut Vec<SourceFile>
     }
 }
 
-/// Holds a generated part of a document against what it should be. With `TOWPATH_WRITE_GENERATED` set it is written instead.
+/// Holds a generated part of a document against what it should be. With `TOWPATH_BLESS` set it is written instead.
 pub fn check_generated(document: &str, marker: &str, expected: &str) -> Result<(), String> {
     let path = root().join(document);
     let text = fs::read_to_string(&path).map_err(|cause| format!("{document}: {cause}"))?;
@@ -50,7 +50,7 @@ pub fn check_generated(document: &str, marker: &str, expected: &str) -> Result<(
     if text[from..to] == *expected {
         return Ok(());
     }
-    if std::env::var_os("TOWPATH_WRITE_GENERATED").is_none() {
+    if std::env::var_os("TOWPATH_BLESS").is_none() {
         return Err(format!("{document}: the part '{marker}' is not what the code says; run ./fix"));
     }
     let rewritten = format!("{}{expected}{}", &text[..from], &text[to..]);

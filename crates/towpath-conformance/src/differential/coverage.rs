@@ -15,8 +15,7 @@ pub struct Coverage {
     seen: BTreeSet<String>,
 }
 
-/// Every kind of operation, and every way in which each can end. `Replayed::UnknownFunction` is not here: a function with a dead letter
-/// cannot be forgotten, so no operation leads to it.
+/// Every kind of operation, and every way in which each can end.
 const MUST_BE_SEEN: &[(&str, &[&str])] = &[
     ("Submit", &["accepted", "existing", "conflict", "unknown function", "no workers", "overloaded"]),
     ("Claim", &["nothing", "something"]),

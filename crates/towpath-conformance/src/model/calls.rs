@@ -6,7 +6,7 @@
 //! - Parking and progress prove that the delivery is held but do not prolong the lease.
 //! - Watchers hear `Ended` when a call ends and `Changed` on progress or when it is to be tried again.
 //! - A replay's new call starts behind all others and is not refused for a full backlog: it was accepted once. Under an id that is taken
-//!   it is `NotDead`. It is never `UnknownFunction`: a function with a dead letter cannot be forgotten.
+//!   it is `NotDead`.
 
 use async_trait::async_trait;
 use towpath_core::call::{Answer, Call, CallCommand, CallReply, Held, LostLease};

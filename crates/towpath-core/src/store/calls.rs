@@ -251,10 +251,8 @@ pub enum Cancelled {
 pub enum Replayed {
     /// Submitted again under the new id.
     Submitted,
-    /// There is no such dead letter.
+    /// There is no such dead letter, or the new id is taken. (Its function is known: one with a dead letter cannot be forgotten.)
     NotDead,
-    /// Its function is no longer known.
-    UnknownFunction(FunctionKey),
 }
 
 impl CompleteCalls {

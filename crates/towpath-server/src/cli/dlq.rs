@@ -123,7 +123,7 @@ async fn replay_each(client: &Client, out: Output, call_ids: &[String]) -> Resul
         replayed.extend(answer.replayed);
     }
     if out.is_json() {
-        out.json(&ReplayAnswer { replayed, skipped: Vec::new() });
+        out.json(&ReplayAnswer { replayed });
     }
     Ok(Exit::Done)
 }
@@ -131,9 +131,6 @@ async fn replay_each(client: &Client, out: Output, call_ids: &[String]) -> Resul
 fn tell(out: Output, answer: &ReplayAnswer) {
     for replay in &answer.replayed {
         out.line(&format!("{} runs again as {}", replay.call_id, replay.replayed_as));
-    }
-    for call_id in &answer.skipped {
-        out.note(&format!("{call_id} was left alone: its function is no longer known"));
     }
 }
 

@@ -9,7 +9,7 @@ use towpath_core::names::{CallId, FunctionName};
 use towpath_core::store::Replayed;
 
 use super::app::App;
-use super::error::{ApiError, dead_letter_not_found, function_not_found, invalid_name};
+use super::error::{ApiError, dead_letter_not_found, invalid_name};
 use super::extract::{JsonBody, PathText, Query};
 use super::wire::calls::{CallDetail, CallList};
 use super::wire::dead_letters::{DeadLetterFilter, DeadLetterQuery, DropAnswer, Replay, ReplayAnswer};
@@ -105,8 +105,7 @@ pub(crate) async fn replay(State(app): State<App>, PathText(id): PathText) -> Re
     let call_id = convert::call_id(&id)?;
     let replay_id = app.towpath().ids().call_id();
     match app.store().replay_dead(&call_id, replay_id.clone()).await? {
-        Replayed::Submitted => Ok(Json(ReplayAnswer { replayed: vec![replayed(&call_id, &replay_id)], skipped: Vec::new() })),
-        Replayed::UnknownFunction(function) => Err(function_not_found(&function, &[])),
+        Replayed::Submitted => Ok(Json(ReplayAnswer { replayed: vec![replayed(&call_id, &replay_id)] })),
         Replayed::NotDead => Err(not_dead(&call_id, app.store().call(&call_id).await?.as_ref())),
     }
 }
@@ -121,12 +120,11 @@ fn replayed(call_id: &CallId, replayed_as: &CallId) -> Replay {
     responses((status = 200, description = "The new calls", body = ReplayAnswer)),
 )]
 pub(crate) async fn replay_all(State(app): State<App>, JsonBody(body): JsonBody<DeadLetterFilter>) -> Result<Json<ReplayAnswer>, ApiError> {
-    let mut answer = ReplayAnswer { replayed: Vec::new(), skipped: Vec::new() };
+    let mut answer = ReplayAnswer { replayed: Vec::new() };
     for call_id in all(&app, &body).await? {
         let replay_id = app.towpath().ids().call_id();
         match app.store().replay_dead(&call_id, replay_id.clone()).await? {
             Replayed::Submitted => answer.replayed.push(replayed(&call_id, &replay_id)),
-            Replayed::UnknownFunction(_) => answer.skipped.push(call_id.to_string()),
             Replayed::NotDead => {} // somebody else dealt with it since it was listed
         }
     }

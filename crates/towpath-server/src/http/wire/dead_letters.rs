@@ -27,9 +27,6 @@ pub struct DeadLetterFilter {
 pub struct ReplayAnswer {
     /// One entry per dead letter.
     pub replayed: Vec<Replay>,
-    /// Dead letters that could not be replayed, because their function is no longer known.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub skipped: Vec<String>,
 }
 
 /// A dead letter and the call that it became.
