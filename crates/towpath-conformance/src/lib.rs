@@ -4,19 +4,20 @@
 //! |---|---|
 //! | [`model`] | the promise made readable: a whole store in plain maps |
 //! | [`backend`] | what a store hands in to be tested |
-//! | [`bench`], [`words`], [`waiting`] | the verbs and nouns of the cases |
+//! | [`mod@bench`], [`words`], [`waiting`] | the verbs and nouns of the cases |
 //! | [`cases`] | what is promised, one function per promise |
-//! | [`suite!`](crate::suite!) | makes a named test of each case |
-//! | [`differential`] | random operations on the model and a store, which must agree |
+//! | [`mod@suite`] | the list of all cases, and the macro that makes a named test of each |
+//! | [`mod@differential`] | random operations on the model and a store, which must agree |
 //! | [`dump`] | all that a store shows, in one comparable piece |
 //!
-//! A store's whole conformance test is its backend and one line:
+//! A store's whole conformance test is its backend and two lines:
 //!
 //! ```
 //! # mod tests {
 //! use towpath_conformance::backend::ModelBackend;
 //!
 //! towpath_conformance::suite!(ModelBackend);
+//! towpath_conformance::differential!(ModelBackend, seeds = 200, operations = 300);
 //! # }
 //! ```
 

@@ -103,6 +103,7 @@ macro_rules! every_case {
                 a_waiting_claim_wakes_when_a_call_is_submitted
                 a_waiting_claim_ends_empty_when_its_time_is_over
                 waiting_claims_are_served_first_come_first_served
+                a_worker_that_let_a_lease_run_out_must_ask_again
                 one_call_wakes_one_claim
                 a_claim_waits_for_any_of_its_functions
                 a_claim_that_cannot_take_a_call_does_not_stand_in_its_way

@@ -118,5 +118,5 @@ fn slow_options() -> FunctionOptions {
 }
 
 fn flaky_options() -> FunctionOptions {
-    FunctionOptions::new("flaky").description("Fails at first and succeeds when it is tried again.")
+    FunctionOptions::new("flaky").description("Fails at first and succeeds when it is tried again, two seconds later.")
 }

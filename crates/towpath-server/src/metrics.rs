@@ -69,6 +69,16 @@ pub struct Metrics {
     reclaims: Counter,
     store_errors: Family<ReasonLabels, Counter>,
     http_requests: Family<RequestLabels, Counter>,
+    http_requests_open: Gauge,
+}
+
+/// A request that is being answered. Counted until it is dropped, also when its client went away first.
+pub(crate) struct OpenRequest(Gauge);
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 impl Default for Metrics {
@@ -97,6 +107,7 @@ impl Metrics {
             reclaims: Counter::default(),
             store_errors: Family::default(),
             http_requests: Family::default(),
+            http_requests_open: Gauge::default(),
         };
         metrics.register();
         metrics
@@ -120,6 +131,7 @@ impl Metrics {
         registry.register("reclaims", "Leases that ran out; their calls went to another worker", self.reclaims.clone());
         registry.register("store_errors", "Moves that the store did not answer well", self.store_errors.clone());
         registry.register("http_requests", "Requests answered, by route and status", self.http_requests.clone());
+        registry.register("http_requests_open", "Requests being answered now, this one included", self.http_requests_open.clone());
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "Which server this is", version);
     }
@@ -130,6 +142,12 @@ impl Metrics {
         let known = [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::HEAD, Method::OPTIONS, Method::PATCH];
         let method = if known.contains(method) { method.to_string() } else { "other".to_owned() };
         self.http_requests.get_or_create(&RequestLabels { method, route: route.to_owned(), status }).inc();
+    }
+
+    /// A request came.
+    pub(crate) fn open_request(&self) -> OpenRequest {
+        self.http_requests_open.inc();
+        OpenRequest(self.http_requests_open.clone())
     }
 
     /// All of it as OpenMetrics text, with what stands in the store now.

@@ -106,7 +106,7 @@ pub async fn start_on(towpath: Towpath, metrics: Arc<Metrics>, settings: Setting
     let pushing = AbortOnDropHandle::new(tokio::spawn(supervisor.run(stop_pushing.clone())));
     let app = App::new(towpath.clone(), &settings, metrics, pushed);
     let handle = Handle::new();
-    let serving = listener::serve(socket, layers::router(app.clone()), settings.max_connections, handle.clone());
+    let serving = listener::serve(socket, layers::router(app.clone()), settings.clone(), handle.clone());
     let serving = AbortOnDropHandle::new(tokio::spawn(serving));
     let warning = settings.is_open_to_all().then(|| AbortOnDropHandle::new(tokio::spawn(warn_of_open_door(towpath.clone(), addr))));
     tracing::info!(%addr, store = settings.store, "listening");
@@ -127,7 +127,12 @@ async fn secrets(towpath: &Towpath, settings: &Settings) -> Result<Vec<WebhookSe
     let folder = location.strip_prefix("sqlite:").map(PathBuf::from).and_then(|file| file.parent().map(|folder| folder.join(SECRET_FILE)));
     let secret = match folder {
         // Reading a few bytes at start is not worth a thread.
-        Some(path) => keep_secret(&path),
+        Some(path) => {
+            if !path.exists() {
+                tracing::info!(path = %path.display(), "made a secret that pushed calls are signed with");
+            }
+            keep_secret(&path)
+        }
         None => WebhookSecret::generate(), // nothing outlives a store in memory
     };
     Ok(vec![secret.map_err(ServeError::Secret)?])

@@ -41,6 +41,10 @@ pub struct Settings {
     pub max_requests: usize,
     /// Connections open at once; more are refused as `overloaded_server`.
     pub max_connections: usize,
+    /// A request's head must arrive within this; a connection that sends nothing is closed after it.
+    pub head_time_max: Duration,
+    /// A request's body must arrive within this.
+    pub body_time_max: Duration,
     /// How log lines look. The command line begins the logging; the server only logs.
     pub log_format: LogFormat,
 }
@@ -61,6 +65,8 @@ impl Default for Settings {
             demo: false,
             max_requests: 8_192,
             max_connections: 10_000,
+            head_time_max: Duration::from_secs(10),
+            body_time_max: Duration::from_secs(30),
             log_format: LogFormat::Text,
         }
     }

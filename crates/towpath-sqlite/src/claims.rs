@@ -29,6 +29,8 @@ pub(crate) struct ParkedClaim {
     /// When to stop waiting. Every claim is looked at once before, however slow the disk.
     until: Timestamp,
     found: Vec<Delivery>,
+    /// Its worker fell silent while it waited.
+    dismissed: bool,
     /// Not looked for yet; a parked claim looks again only when one of its functions was woken.
     fresh: bool,
     to: oneshot::Sender<Result<Vec<Delivery>, StoreError>>,
@@ -47,7 +49,7 @@ pub(crate) enum Handed {
 impl ParkedClaim {
     pub(crate) fn new(want: ClaimCalls, until: Timestamp) -> (Self, oneshot::Receiver<Result<Vec<Delivery>, StoreError>>) {
         let (to, reply) = oneshot::channel();
-        (Self { want, until, found: Vec::new(), fresh: true, to }, reply)
+        (Self { want, until, found: Vec::new(), dismissed: false, fresh: true, to }, reply)
     }
 
     pub(crate) fn is_wanted(&self) -> bool {
@@ -69,7 +71,7 @@ impl ParkedClaim {
     }
 
     pub(crate) fn deliver(mut self, now: Timestamp) -> Handed {
-        if self.found.is_empty() && now < self.until && self.is_wanted() {
+        if self.found.is_empty() && !self.dismissed && now < self.until && self.is_wanted() {
             self.fresh = false;
             return Handed::Waits(self);
         }
@@ -87,7 +89,8 @@ impl ParkedClaim {
 /// Looks for work, if the claim is new or one of its functions has some.
 pub(crate) fn serve(tx: &mut Tx<'_>, claim: &mut ParkedClaim) -> Moved<()> {
     claim.found.clear();
-    if !claim.fresh && tx.after.woken.is_empty() {
+    claim.dismissed = !claim.fresh && tx.after.silent.contains(&claim.want.worker);
+    if claim.dismissed || (!claim.fresh && tx.after.woken.is_empty()) {
         return Ok(());
     }
     for wish in &claim.want.functions {

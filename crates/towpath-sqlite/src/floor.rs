@@ -1,8 +1,9 @@
 //! The bare loop that the store is measured against: the same rows in the same tables, batch by batch, and nothing else.
 //!
-//! A call costs three moves: its row is written, rewritten when it is claimed and rewritten when it is answered. Each transaction of
-//! the loop holds as many moves of each kind, as a busy store's transactions do.
+//! A call costs three moves: its row is written, rewritten when it is claimed and rewritten when it is answered. The loop makes them in
+//! turn, each kind as far behind the one before as in a busy store, and commits after as many moves as the store did on average.
 
+use std::ops::Range;
 use std::path::Path;
 
 use rusqlite::Connection;
@@ -16,6 +17,8 @@ const CLAIM: &str = "UPDATE calls SET state = 'running', due_ms = ?2, delivery =
      lease_until_ms = ?2 WHERE seq = ?1";
 const COMPLETE: &str = "UPDATE calls SET state = 'completed', due_ms = ?2, lease_until_ms = NULL, ended_ms = ?3 WHERE seq = ?1";
 const INSERT_OUTCOME: &str = "INSERT INTO call_outcomes (seq, kind, data) VALUES (?1, 'ok', ?2)";
+
+const NOW: i64 = 1_800_000_000_000;
 
 /// A file of its own for the bare loop.
 pub struct Floor {
@@ -32,38 +35,79 @@ impl Floor {
         Ok(Self { conn: opened.writer, next_seq: 1, params: params.to_owned() })
     }
 
-    /// Writes, claims and completes `calls` calls, in transactions of `moves_per_commit` moves.
-    pub fn run(&mut self, calls: u64, moves_per_commit: u64) -> Result<(), OpenError> {
-        let step = i64::try_from((moves_per_commit / 3).max(1)).unwrap_or(1);
+    /// Writes, claims and completes `calls` calls, with a commit after every `moves_per_commit` moves on average.
+    pub fn run(&mut self, calls: u64, moves_per_commit: f64) -> Result<(), OpenError> {
         let end = self.next_seq + i64::try_from(calls).unwrap_or(i64::MAX - self.next_seq);
-        let mut at = self.next_seq;
-        // Two more rounds than needed for the writes, so that the last calls are claimed and completed too.
-        while at < end + 2 * step {
-            self.transaction(at, step, self.next_seq..end)
-                .map_err(|cause| OpenError::Sqlite { path: "floor.db".into(), cause: cause.to_string() })?;
-            at += step;
-        }
+        let done = self.run_range(self.next_seq..end, moves_per_commit.max(1.0));
         self.next_seq = end;
+        done.map_err(|cause| OpenError::Sqlite { path: "floor.db".into(), cause: cause.to_string() })
+    }
+
+    fn run_range(&self, calls: Range<i64>, moves_per_commit: f64) -> rusqlite::Result<()> {
+        let behind = ((moves_per_commit / 3.0) as i64).max(1);
+        let mut pace = Pace { conn: &self.conn, moves_per_commit, moves: 0.0, next_commit: moves_per_commit };
+        pace.begin()?;
+        for seq in calls.start..calls.end + 2 * behind {
+            if calls.contains(&seq) {
+                self.submit(seq)?;
+                pace.moved()?;
+            }
+            if calls.contains(&(seq - behind)) {
+                self.claim(seq - behind)?;
+                pace.moved()?;
+            }
+            if calls.contains(&(seq - 2 * behind)) {
+                self.complete(seq - 2 * behind)?;
+                pace.moved()?;
+            }
+        }
+        pace.commit()
+    }
+
+    fn submit(&self, seq: i64) -> rusqlite::Result<()> {
+        let call_id = format!("0198c0de-0000-7000-8000-{seq:012}");
+        self.conn.prepare_cached(INSERT_CALL)?.execute((seq, call_id, NOW + 30_000 + seq, NOW + seq))?;
+        self.conn.prepare_cached(INSERT_REQUEST)?.execute((seq, &self.params))?;
         Ok(())
     }
 
-    fn transaction(&self, at: i64, step: i64, all: std::ops::Range<i64>) -> rusqlite::Result<()> {
-        const NOW: i64 = 1_800_000_000_000;
-        self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        for seq in (at..at + step).filter(|seq| all.contains(seq)) {
-            let call_id = format!("0198c0de-0000-7000-8000-{seq:012}");
-            self.conn.prepare_cached(INSERT_CALL)?.execute((seq, call_id, NOW + 30_000 + seq, NOW + seq))?;
-            self.conn.prepare_cached(INSERT_REQUEST)?.execute((seq, &self.params))?;
-        }
-        for seq in (at - step..at).filter(|seq| all.contains(seq)) {
-            self.conn.prepare_cached(CLAIM)?.execute((seq, NOW + 30_000 + seq, NOW + seq))?;
-        }
-        for seq in (at - 2 * step..at - step).filter(|seq| all.contains(seq)) {
-            self.conn.prepare_cached(COMPLETE)?.execute((seq, NOW + 600_000 + seq, NOW + seq))?;
-            self.conn.prepare_cached(INSERT_OUTCOME)?.execute((seq, &self.params))?;
-        }
-        self.conn.prepare_cached("COMMIT")?.execute([])?;
+    fn claim(&self, seq: i64) -> rusqlite::Result<()> {
+        self.conn.prepare_cached(CLAIM)?.execute((seq, NOW + 30_000 + seq, NOW + seq))?;
         Ok(())
+    }
+
+    fn complete(&self, seq: i64) -> rusqlite::Result<()> {
+        self.conn.prepare_cached(COMPLETE)?.execute((seq, NOW + 600_000 + seq, NOW + seq))?;
+        self.conn.prepare_cached(INSERT_OUTCOME)?.execute((seq, &self.params))?;
+        Ok(())
+    }
+}
+
+/// Commits after as many moves as it should, on average: 1.5 is one and two in turn.
+struct Pace<'a> {
+    conn: &'a Connection,
+    moves_per_commit: f64,
+    moves: f64,
+    next_commit: f64,
+}
+
+impl Pace<'_> {
+    fn begin(&self) -> rusqlite::Result<()> {
+        self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop)
+    }
+
+    fn commit(&self) -> rusqlite::Result<()> {
+        self.conn.prepare_cached("COMMIT")?.execute([]).map(drop)
+    }
+
+    fn moved(&mut self) -> rusqlite::Result<()> {
+        self.moves += 1.0;
+        if self.moves < self.next_commit {
+            return Ok(());
+        }
+        self.next_commit += self.moves_per_commit;
+        self.commit()?;
+        self.begin()
     }
 }
 
@@ -75,8 +119,8 @@ mod tests {
     fn every_call_of_the_bare_loop_is_written_claimed_and_completed() {
         let folder = tempfile::tempdir().unwrap();
         let mut floor = Floor::open(folder.path(), r#"{"a":1}"#).unwrap();
-        floor.run(10, 9).unwrap();
-        floor.run(5, 1).unwrap();
+        floor.run(10, 9.0).unwrap();
+        floor.run(5, 1.5).unwrap();
         let done: i64 = floor.conn.query_row("SELECT count(*) FROM calls WHERE state = 'completed'", [], |row| row.get(0)).unwrap();
         let outcomes: i64 = floor.conn.query_row("SELECT count(*) FROM call_outcomes", [], |row| row.get(0)).unwrap();
         assert_eq!((done, outcomes), (15, 15));

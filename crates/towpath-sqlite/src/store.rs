@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use async_trait::async_trait;
@@ -46,6 +46,8 @@ pub struct SqliteStore {
     stats: Arc<Stats>,
     name: String,
     durability: Durability,
+    /// Somebody closed it. A writer that is gone without that has failed.
+    closing: AtomicBool,
 }
 
 impl fmt::Debug for SqliteStore {
@@ -64,7 +66,7 @@ impl SqliteStore {
             let next_due = timers::next_due(conn, &memory)?;
             Ok((memory, next_due))
         };
-        let (memory, next_due) = load(&opened.writer).map_err(|trouble: Trouble| unreadable(format!("{trouble:?}")))?;
+        let (memory, next_due) = load(&opened.writer).map_err(|trouble: Trouble| unreadable(trouble.to_string()))?;
         let durability = if opened.reader.is_some() { Durability::Fsync } else { Durability::Memory };
         let (ears, stats) = (Arc::new(Ears::default()), Arc::new(Stats::default()));
         let (due, due_seen) = watch::channel(next_due);
@@ -79,22 +81,44 @@ impl SqliteStore {
         spawn("towpath-writer", move || writer.run(inbox)).map_err(|cause| OpenError::Sqlite { path: name.into(), cause })?;
         let reads = opened.reader.map(start_reader);
         let (due, functions, config) = (due_seen, functions_seen, config_seen);
-        Ok(Self { orders, reads, ears, due, functions, config, clock, stats, name: opened.name, durability })
+        Ok(Self {
+            orders,
+            reads,
+            ears,
+            due,
+            functions,
+            config,
+            clock,
+            stats,
+            name: opened.name,
+            durability,
+            closing: AtomicBool::new(false),
+        })
     }
 
     /// Finishes what was asked before, folds the log into the file and lets the next process in.
     pub async fn close(&self) {
+        self.closing.store(true, Ordering::Release);
         let (done, closed) = oneshot::channel();
         if self.orders.send(Order::Close(done)).await.is_ok() {
             let _closed_either_way = closed.await;
         }
     }
 
+    /// What is said when the writer is not there any more.
+    fn gone(&self) -> StoreError {
+        StoreError::Unavailable(if self.closing.load(Ordering::Acquire) {
+            StoreTrouble::Closed
+        } else {
+            StoreTrouble::Broken("the thread that writes has stopped".to_owned())
+        })
+    }
+
     /// Runs a move on the writer and waits until it is kept.
     async fn make<R: Send + 'static>(&self, run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {
         let (order, reply) = job(run);
-        self.orders.send(order).await.map_err(|_| closed())?;
-        reply.await.unwrap_or_else(|_| Err(closed()))
+        self.orders.send(order).await.map_err(|_| self.gone())?;
+        reply.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
     /// Runs a read beside the writer, or on it where there is only its connection.
@@ -104,8 +128,8 @@ impl SqliteStore {
         let read: Read = Box::new(move |conn| {
             let _nobody_waits_any_more = to.send(run(conn).map_err(|trouble| trouble.nothing_written()));
         });
-        reads.send(read).await.map_err(|_| closed())?;
-        reply.await.unwrap_or_else(|_| Err(closed()))
+        reads.send(read).await.map_err(|_| self.gone())?;
+        reply.await.unwrap_or_else(|_| Err(self.gone()))
     }
 }
 
@@ -127,10 +151,6 @@ impl Drop for PendingClaim<'_> {
             tracing::warn!(worker = %self.worker, "calls of a dropped claim could not be handed back; they come back when their lease is over");
         }
     }
-}
-
-fn closed() -> StoreError {
-    StoreError::Unavailable(StoreTrouble::Closed)
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), String> {
@@ -164,17 +184,17 @@ impl CallStore for SqliteStore {
         let until = self.clock.now() + want.wait;
         let worker = want.worker.clone();
         let (claim, reply) = ParkedClaim::new(want, until);
-        self.orders.send(Order::Claim(claim)).await.map_err(|_| closed())?;
+        self.orders.send(Order::Claim(claim)).await.map_err(|_| self.gone())?;
         let mut reply = PendingClaim { reply, worker, orders: &self.orders };
         tokio::select! {
             biased;
-            found = &mut reply.reply => return found.unwrap_or_else(|_| Err(closed())),
+            found = &mut reply.reply => return found.unwrap_or_else(|_| Err(self.gone())),
             () = self.clock.sleep_until(until) => {}
         }
         // The time is over, but only the writer knows whether it has just found something: have it look, and answer either way.
         let (look, _no_reply_needed) = job(|_| Ok(()));
-        self.orders.send(look).await.map_err(|_| closed())?;
-        (&mut reply.reply).await.unwrap_or_else(|_| Err(closed()))
+        self.orders.send(look).await.map_err(|_| self.gone())?;
+        (&mut reply.reply).await.unwrap_or_else(|_| Err(self.gone()))
     }
 
     async fn renew(&self, leases: RenewCalls) -> Result<Vec<Renewal>, StoreError> {
@@ -259,7 +279,7 @@ impl RegistryStore for SqliteStore {
                 return Ok(found);
             }
             tokio::select! {
-                changed = changes.changed() => changed.map_err(|_| closed())?,
+                changed = changes.changed() => changed.map_err(|_| self.gone())?,
                 () = self.clock.sleep_until(until) => {}
             }
         }
@@ -267,7 +287,7 @@ impl RegistryStore for SqliteStore {
 
     async fn functions_changed(&self, seen: u64) -> Result<u64, StoreError> {
         let mut changes = self.functions.clone();
-        changes.wait_for(|count| *count != seen).await.map(|count| *count).map_err(|_| closed())
+        changes.wait_for(|count| *count != seen).await.map(|count| *count).map_err(|_| self.gone())
     }
 
     async fn config(&self) -> Result<ConfigView, StoreError> {
@@ -287,7 +307,7 @@ impl RegistryStore for SqliteStore {
                 return Ok(view);
             }
             tokio::select! {
-                changed = changes.changed() => changed.map_err(|_| closed())?,
+                changed = changes.changed() => changed.map_err(|_| self.gone())?,
                 () = self.clock.sleep_until(until) => {}
             }
         }

@@ -80,6 +80,9 @@ pub(crate) fn next_due(conn: &Connection, memory: &Memory) -> Moved<Option<Times
 fn fire_call(tx: &mut Tx<'_>, seq: i64, fired: &mut Fired) -> Moved<()> {
     let Some(stored) = by_seq(tx, seq)? else { return Ok(()) };
     let before = stored.call.state;
+    if before == CallState::Running && stored.call.lease_until.is_some_and(|until| until <= tx.now) {
+        tx.after.silent.extend(stored.call.holder.clone());
+    }
     let (stored, reply) = apply(tx, stored, CallCommand::ComeDue)?;
     match reply {
         CallReply::Forget => {

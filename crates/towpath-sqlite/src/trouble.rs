@@ -1,5 +1,7 @@
 //! What SQLite says, in the store's words.
 
+use std::fmt;
+
 use rusqlite::ffi;
 use towpath_core::store::{StoreError, StoreTrouble};
 
@@ -31,6 +33,15 @@ impl From<rusqlite::Error> for Trouble {
     }
 }
 
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite { code, message } => write!(f, "{message}, SQLite code {code}"),
+            Self::Corrupt(what) => f.write_str(what),
+        }
+    }
+}
+
 impl Trouble {
     /// Whether the disk itself failed to keep a commit. Nothing that SQLite believes afterwards can be trusted.
     pub(crate) fn is_failed_sync(&self) -> bool {
@@ -41,13 +52,12 @@ impl Trouble {
     pub(crate) fn nothing_written(&self) -> StoreError {
         match self {
             Self::Corrupt(what) => StoreError::Corrupt(what.clone()),
-            Self::Sqlite { code, message } => StoreError::Unavailable(classify(*code, message)),
+            Self::Sqlite { code, .. } => StoreError::Unavailable(classify(*code, self.to_string())),
         }
     }
 }
 
-fn classify(code: i32, message: &str) -> StoreTrouble {
-    let cause = format!("{message}, SQLite code {code}");
+fn classify(code: i32, cause: String) -> StoreTrouble {
     match code & 0xff {
         ffi::SQLITE_FULL => StoreTrouble::Full(cause),
         ffi::SQLITE_READONLY => StoreTrouble::ReadOnly(cause),

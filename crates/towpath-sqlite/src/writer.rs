@@ -89,6 +89,8 @@ pub(crate) struct AfterCommit {
     pub(crate) changed: Vec<CallId>,
     pub(crate) attention: Vec<WorkerId>,
     pub(crate) gone: Vec<WorkerId>,
+    /// Workers that let a lease run out: their parked claims end empty, and they get no more until they ask again.
+    pub(crate) silent: Vec<WorkerId>,
     /// Functions that may have work for a parked claim.
     pub(crate) woken: HashSet<i64>,
     /// Something is due then, perhaps earlier than anything before.
@@ -179,8 +181,9 @@ impl Writer {
         claims.extend(fresh);
         match self.attempt(&mut jobs, &mut claims) {
             Ok(after) => {
-                jobs.into_iter().for_each(|job| job.answer(None));
+                // News first: whoever has a reply in hand may expect that watchers have heard.
                 self.announce(after);
+                jobs.into_iter().for_each(|job| job.answer(None));
                 self.hand_out(claims);
             }
             Err(failed) => self.serve_one_by_one(&failed, jobs, claims),
@@ -257,18 +260,18 @@ impl Writer {
     /// Rolls back, reads everything known by heart again, and says what the callers hear.
     fn after_failure(&mut self, failed: &Failed) -> StoreError {
         let (Failed::BeforeCommit(trouble) | Failed::InCommit(trouble)) = failed;
-        tracing::warn!(?trouble, "a transaction failed");
+        tracing::warn!(%trouble, "a transaction failed");
         if trouble.is_failed_sync() {
-            let cause = format!("{trouble:?}");
+            let cause = trouble.to_string();
             self.broken = Some(cause.clone());
             return StoreError::Unknown(cause);
         }
         if !self.conn.is_autocommit() && self.conn.execute_batch("ROLLBACK").is_err() {
-            self.broken = Some(format!("a rollback failed after {trouble:?}"));
+            self.broken = Some(format!("a rollback failed after: {trouble}"));
         }
         match Memory::load(&self.conn) {
             Ok(memory) => self.memory = memory,
-            Err(unreadable) => self.broken = Some(format!("the file cannot be read: {unreadable:?}")),
+            Err(unreadable) => self.broken = Some(format!("the file cannot be read: {unreadable}")),
         }
         trouble.nothing_written()
     }

@@ -84,3 +84,8 @@ pub use towpath_core::payload::Payload;
 pub use towpath_core::store::{ConfigView, Durability, SetConfig, Store, StoreError, StoreTrouble};
 pub use towpath_core::time::Timestamp;
 pub use towpath_core::worker::FunctionLimits;
+
+/// Compiles the README's example, so that it cannot lie.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -33,20 +33,30 @@ pub struct Divergence {
     pub index: usize,
     /// What was asked, and what each said.
     pub disagreement: String,
-    /// The operations that are left when all that does not matter is taken away, and what they end in.
-    pub shrunk: Vec<String>,
-    /// The disagreement at the end of the shrunk list.
-    pub shrunk_disagreement: String,
+    /// The least that still disagrees.
+    pub shrunk: Option<Shrunk>,
+}
+
+/// What is left of the operations when all that does not matter is taken away.
+#[derive(Clone, Debug)]
+pub struct Shrunk {
+    /// The operations.
+    pub operations: Vec<String>,
+    /// What was asked last, and what each said.
+    pub disagreement: String,
 }
 
 impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}, operation {}: {}", self.seed, self.index, self.disagreement)?;
-        writeln!(f, "the same with {} operations:", self.shrunk.len())?;
-        for op in &self.shrunk {
+        let Some(Shrunk { operations, disagreement }) = &self.shrunk else {
+            return write!(f, "the same operations did not lead there again: look for a race");
+        };
+        writeln!(f, "{} operations are enough:", operations.len())?;
+        for op in operations {
             writeln!(f, "  {op}")?;
         }
-        write!(f, "which ends in: {}", self.shrunk_disagreement)
+        write!(f, "which ends in: {disagreement}")
     }
 }
 
@@ -62,26 +72,50 @@ impl fmt::Display for Divergence {
 #[macro_export]
 macro_rules! differential {
     ($backend:expr, seeds = $seeds:expr, operations = $operations:expr) => {
-        #[tokio::test]
-        async fn random_operations_agree_with_the_model() {
-            $crate::differential::check(&$backend, $seeds, $operations).await;
+        #[test]
+        fn random_operations_agree_with_the_model() {
+            $crate::differential::check(&$backend, $seeds, $operations);
         }
     };
 }
 
 /// Runs all seeds and panics with a report at the first disagreement, or when something was never reached.
-pub async fn check(backend: &dyn Backend, seeds: u64, operations: usize) {
-    match explore(backend, 0..seeds, operations).await {
-        Err(divergence) => panic!("the store and the model disagree.\n{divergence}"),
-        Ok(coverage) => {
-            let missing = coverage.missing();
-            assert!(missing.is_empty(), "the operations proved too little, for these never happened: {missing:#?}");
+pub fn check(backend: &dyn Backend, seeds: u64, operations: usize) {
+    let mut coverage = Coverage::default();
+    for lane in side_by_side(|lane| explore_lane(backend, (lane..seeds).step_by(LANES), operations)) {
+        match lane {
+            Ok(reached) => coverage.add(reached),
+            Err(divergence) => panic!("the store and the model disagree.\n{divergence}"),
         }
     }
+    let missing = coverage.missing();
+    assert!(missing.is_empty(), "the operations proved too little, for these never happened: {missing:#?}");
+}
+
+/// Seeds run side by side: what a store does most of the time is wait for its disk.
+const LANES: usize = 4;
+
+fn side_by_side<T: Send>(run: impl Fn(u64) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..LANES as u64)
+            .map(|lane| {
+                scope.spawn({
+                    let run = &run;
+                    move || run(lane)
+                })
+            })
+            .collect();
+        lanes.into_iter().map(|lane| lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
+}
+
+fn explore_lane(backend: &dyn Backend, seeds: impl Iterator<Item = u64>, operations: usize) -> Result<Coverage, Box<Divergence>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    runtime.expect("a runtime on one thread asks for nothing special").block_on(explore(backend, seeds, operations))
 }
 
 /// Runs some seeds, and says what they reached or where the stores part.
-pub async fn explore(backend: &dyn Backend, seeds: std::ops::Range<u64>, operations: usize) -> Result<Coverage, Box<Divergence>> {
+pub async fn explore(backend: &dyn Backend, seeds: impl Iterator<Item = u64>, operations: usize) -> Result<Coverage, Box<Divergence>> {
     let mut coverage = Coverage::default();
     for seed in seeds {
         let mut generator = Generator::new(seed);
@@ -93,9 +127,11 @@ pub async fn explore(backend: &dyn Backend, seeds: std::ops::Range<u64>, operati
             let outcome = pair.step(index, &op, &mut coverage).await;
             let outcome = if index + 1 == operations && outcome.is_ok() { pair.compare_all(&mut coverage).await } else { outcome };
             if let Err(disagreement) = outcome {
-                let (shrunk, shrunk_disagreement) = shrink::shrink(backend, ops, &disagreement).await;
-                let shrunk = shrunk.iter().map(|op| format!("{op:?}")).collect();
-                return Err(Box::new(Divergence { seed, index, disagreement, shrunk, shrunk_disagreement }));
+                let shrunk = shrink::shrink(backend, ops).await.map(|(ops, disagreement)| {
+                    let operations = ops.iter().map(|op| format!("{op:?}")).collect();
+                    Shrunk { operations, disagreement }
+                });
+                return Err(Box::new(Divergence { seed, index, disagreement, shrunk }));
             }
         }
     }

@@ -116,7 +116,7 @@ impl Shape {
     }
 }
 
-/// Operations as the traits want them. Each panics on another operation: `Side::apply` has looked first.
+/// The call that a submit hands in; nothing for any other operation.
 pub(super) fn submit(op: &Op) -> Option<SubmitCall> {
     let Op::Submit { id, of, params, item, key, timeout_ms, retain_ms, impatient } = op else { return None };
     let lengths = (Duration::from_millis(*timeout_ms), Duration::from_millis(*retain_ms));

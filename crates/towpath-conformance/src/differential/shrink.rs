@@ -5,11 +5,14 @@ use super::{Coverage, Pair};
 use crate::backend::Backend;
 
 /// Runs are cheap but not free; a list that is not minimal is still a help.
-const RUNS_MAX: usize = 600;
+const RUNS_MAX: usize = 400;
 
-/// Takes away chunks, large ones first, for as long as the stores still disagree. Returns what is left, and the disagreement.
-pub(super) async fn shrink(backend: &dyn Backend, ops: Vec<Op>, disagreement: &str) -> (Vec<Op>, String) {
-    let mut shortest = (ops, disagreement.to_owned());
+/// Takes away chunks, large ones first, for as long as the stores still disagree. Returns what is left, and the disagreement; nothing
+/// when the same operations do not lead to any disagreement again.
+pub(super) async fn shrink(backend: &dyn Backend, mut ops: Vec<Op>) -> Option<(Vec<Op>, String)> {
+    let (index, disagreement) = first_disagreement(backend, &ops).await?;
+    ops.truncate(index + 1);
+    let mut shortest = (ops, disagreement);
     let (mut chunk, mut runs) = (shortest.0.len() / 2, 0);
     while chunk > 0 {
         let mut start = 0;
@@ -27,7 +30,7 @@ pub(super) async fn shrink(backend: &dyn Backend, ops: Vec<Op>, disagreement: &s
         }
         chunk /= 2;
     }
-    shortest
+    Some(shortest)
 }
 
 /// Everything is compared after each operation, so that a list never needs more than its last one to show the disagreement.

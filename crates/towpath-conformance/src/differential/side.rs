@@ -97,6 +97,8 @@ impl Side {
             // The clock is moved for both sides at once.
             Op::Advance { .. } => Ok(Reply::Done),
             Op::Watch { id } => {
+                // At rest, so that nothing from before this moment is still to be told.
+                self.store.probe().await?;
                 let id = call_id(id);
                 self.watches.insert(id.clone(), self.store.watch(&id));
                 Ok(Reply::Done)

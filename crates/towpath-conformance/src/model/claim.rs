@@ -6,6 +6,8 @@
 //!   run but are parked count for neither. A worker that never registered has no offer, hence only the function's limit.
 //! - A call that is found expired or poisoned ends there and then and does not count. A claim looks no further than it has room for.
 //! - A claim that waits is served within the transition that made work for it, first come first served.
+//! - A claim that waits ends empty when a lease of its worker runs out: whoever let that happen may be gone, and shall not be given more
+//!   until it asks again.
 
 use std::mem;
 
@@ -71,6 +73,12 @@ impl State {
                 // Its turn leaves the queue, under this same lock, before it stops listening: somebody takes them.
                 drop(waiting.served.send(deliveries));
             }
+        }
+    }
+
+    pub(super) fn dismiss_claims_of(&mut self, worker: &WorkerId) {
+        for waiting in self.ears.waiting.extract_if(.., |waiting| waiting.want.worker == *worker) {
+            drop(waiting.served.send(Vec::new()));
         }
     }
 

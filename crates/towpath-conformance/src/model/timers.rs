@@ -59,6 +59,14 @@ impl Records {
     }
 }
 
+impl Record {
+    /// Who has let the lease of this call run out.
+    fn silent_holder(&self, now: Timestamp) -> Option<WorkerId> {
+        let ran_out = self.call.state == CallState::Running && self.call.lease_until.is_some_and(|until| until <= now);
+        self.call.holder.clone().filter(|_| ran_out)
+    }
+}
+
 impl State {
     fn fire(&mut self, due: Due, now: Timestamp, fired: &mut Fired) {
         let call_id = match due {
@@ -70,6 +78,9 @@ impl State {
             }
         };
         let before = self.records.record(&call_id).map(|record| record.call.state);
+        if let Some(silent) = self.records.record(&call_id).and_then(|record| record.silent_holder(now)) {
+            self.dismiss_claims_of(&silent);
+        }
         let reply = self.put(&call_id, CallCommand::ComeDue, now);
         let ended = self.records.record(&call_id).and_then(Record::ended);
         match (reply, ended, before) {

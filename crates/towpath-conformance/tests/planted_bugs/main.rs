@@ -31,7 +31,8 @@ async fn check_noticed(flaw: Flaw, by_case: &str) {
 async fn check_noticed_by_random_operations(flaw: Flaw) {
     let explored = differential::explore(&FlawedBackend(Some(flaw)), 0..40, 300).await;
     let divergence = explored.expect_err("random operations did not notice the bug");
-    assert!(divergence.shrunk.len() < 40, "{flaw:?} should need a few operations only:\n{divergence}");
+    let needed = divergence.shrunk.as_ref().map(|shrunk| shrunk.operations.len());
+    assert!(needed.is_some_and(|needed| needed < 20), "{flaw:?} needs a few operations only:\n{divergence}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,7 +46,7 @@ async fn operations_that_reach_little_are_said_to_prove_nothing() {
     let coverage = differential::explore(&ModelBackend, 0..1, 3).await.expect("the model agrees with itself");
     let missing = coverage.missing();
     assert!(missing.contains(&"Submit: accepted".to_owned()) && missing.contains(&"state: dead".to_owned()), "{missing:?}");
-    let outcome = AssertUnwindSafe(differential::check(&ModelBackend, 1, 3)).catch_unwind().await;
+    let outcome = std::panic::catch_unwind(|| differential::check(&ModelBackend, 1, 3));
     assert!(outcome.is_err());
 }
 

@@ -339,3 +339,6 @@ fn go(call: &mut Call, event: CallEvent) {
         Err(illegal) => unreachable!("{illegal}: the decision above has looked at the state first"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,8 @@ pub trait CallStore: Send + Sync {
     async fn submit(&self, call: SubmitCall) -> Result<Submitted, StoreError>;
 
     /// Delivers waiting calls to a worker, oldest first, each under a new delivery number. Waits up to `wait` for the first one.
-    /// Dropping the future gives back what was claimed for it. Of a function with an [`Offer::concurrency`](crate::worker::Offer) by
+    /// Dropping the future gives back what was claimed for it. A claim that waits ends empty when a lease of its worker runs out: whoever
+    /// let that happen may be gone, and shall not be given more until it asks again. Of a function with an [`Offer::concurrency`](crate::worker::Offer) by
     /// this worker, or with a [`max_concurrent`](crate::worker::FunctionLimits), no more are delivered than may run at once.
     async fn claim(&self, want: ClaimCalls) -> Result<Vec<Delivery>, StoreError>;
 

@@ -22,8 +22,8 @@ const TROUBLE_FOR: Duration = Duration::from_secs(60);
 const EXAMPLES: &str = "\
 Examples:
   towpath calls                                the newest calls
-  towpath calls list --state running,delayed   those that are not over
-  towpath calls list --function add --limit 5
+  towpath calls --state running,delayed        those that are not over
+  towpath calls --function add --limit 5
   towpath calls show ID                        all that is known of one
   towpath calls wait ID                        prints its data when it is over
   towpath calls cancel ID";
@@ -34,6 +34,8 @@ Examples:
 pub(crate) struct CallsArgs {
     #[command(subcommand)]
     command: Option<CallsCommand>,
+    #[command(flatten)]
+    list: ListArgs,
 }
 
 #[derive(Subcommand, Debug)]
@@ -48,7 +50,7 @@ enum CallsCommand {
     Cancel(IdArgs),
 }
 
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListArgs {
     /// Only calls in these states, separated by commas
     #[arg(long, value_name = "STATES")]
@@ -85,7 +87,11 @@ struct WaitArgs {
 }
 
 pub(crate) async fn run(client: &Client, out: Output, args: CallsArgs) -> Result<Exit, Failure> {
-    match args.command.unwrap_or_else(|| CallsCommand::List(ListArgs::default())) {
+    // Clap could refuse this itself, but then it would refuse `towpath calls --json list` too.
+    if args.command.is_some() && args.list != ListArgs::default() {
+        return Err(Failure::usage("usage", "options that choose calls stand behind `list`, or without any other word"));
+    }
+    match args.command.unwrap_or(CallsCommand::List(args.list)) {
         CallsCommand::List(args) => list(client, out, &args).await,
         CallsCommand::Show(args) => show(client, out, &args.call_id).await,
         CallsCommand::Wait(args) => wait(client, out, &args).await,

@@ -74,6 +74,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_exit_code_is_in_the_help_and_in_the_documentation() {
+        let documentation = include_str!("../../../../docs/exit-codes.md");
+        let all = [
+            Exit::Done,
+            Exit::Failed,
+            Exit::Usage,
+            Exit::NotFound,
+            Exit::NotNow,
+            Exit::Lost,
+            Exit::Duplicate,
+            Exit::Unreachable,
+            Exit::DiskFailed,
+            Exit::RefusedConfiguration,
+            Exit::Interrupted,
+        ];
+        for code in all.map(|exit| exit as u8) {
+            assert!(documentation.contains(&format!("\n| {code} |")), "docs/exit-codes.md lacks {code}");
+            assert!(HELP.contains(&format!(" {code} ")), "the help lacks {code}");
+        }
+    }
+
+    #[test]
     fn every_kind_of_api_error_has_its_exit_code() {
         let cases = [
             (400, "invalid_json", Exit::Usage),

@@ -113,7 +113,8 @@ impl Watcher {
         if detail.crashes > self.crashes_seen {
             self.say("its worker stopped answering; another one takes over");
         }
-        if detail.failures > self.failures_seen && detail.outcome.is_none() {
+        // A quick retry may have ended well before anybody looked. A call that ended badly tells its last failure itself.
+        if detail.failures > self.failures_seen && detail.outcome.as_ref().is_none_or(|outcome| outcome.kind == "ok") {
             self.say(&failed_attempt(detail));
         }
         if let Some(progress) = detail.progress.as_ref().filter(|progress| progress.number > self.progress_seen) {

@@ -106,7 +106,7 @@ async fn list(client: &Client, out: Output) -> Result<Exit, Failure> {
             output::count(function.dead),
             Cell::new(served_by(function)),
             Cell::new(function.oldest_queued_age_ms.map_or_else(String::new, age)),
-            Cell::new(function.description.as_deref().unwrap_or_default()),
+            Cell::new(json_text::brief(function.description.as_deref().unwrap_or_default(), 60)),
         ]);
     }
     out.table(&table);

@@ -18,7 +18,7 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) store: Option<String>,
 
-    /// The server's key, or @FILE to read it from a file [env: TOWPATH_API_KEY]
+    /// The server's key, or @FILE to read it from a file; `serve` takes several [env: TOWPATH_API_KEY]
     // The environment is read by hand: `serve` takes several keys here, and its own variable is another one.
     #[arg(long = "api-key", global = true, value_name = "KEY", help_heading = "Global options")]
     pub(crate) api_keys: Vec<String>,

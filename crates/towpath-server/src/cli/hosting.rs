@@ -14,7 +14,10 @@ use super::signals::Signals;
 /// Runs a server. `announce` is told where it listens as soon as it does.
 pub(crate) async fn run(settings: Settings, out: Output, announce: impl FnOnce(SocketAddr)) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
-    let running = serve::start(settings).await.map_err(|error| failure(&error))?;
+    let running = tokio::select! {
+        started = serve::start(settings) => started.map_err(|error| failure(&error))?,
+        () = signals.next() => return Ok(Exit::Interrupted),
+    };
     announce(running.addr());
     tokio::select! {
         () = signals.next() => {}

@@ -52,8 +52,8 @@ First steps:
 
 /// The whole command line.
 #[derive(Parser, Debug)]
-#[command(name = "towpath", version, about = ABOUT, after_help = format!("{FIRST_STEPS}\n\n{}", exit::HELP), propagate_version = true)]
-#[command(arg_required_else_help = true, subcommand_required = true, infer_long_args = false)]
+#[command(name = "towpath", version, about = ABOUT, after_help = format!("{FIRST_STEPS}\n\n{}", exit::HELP))]
+#[command(arg_required_else_help = true, subcommand_required = true)]
 struct Cli {
     #[command(flatten)]
     globals: Globals,

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
-use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table, presets};
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use serde::Serialize;
 
 /// How this run speaks.
@@ -76,10 +76,9 @@ fn put(stream: &mut impl Write, text: &str) {
 pub(crate) fn table<const N: usize>(headings: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    if std::io::stdout().is_terminal() {
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-    }
-    table.set_header(headings.map(|heading| Cell::new(heading.to_uppercase()).fg(Color::DarkGrey)));
+    // An id that is broken over two lines cannot be copied; a line that is too long can.
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(headings.map(|heading| Cell::new(heading.to_uppercase()).add_attribute(Attribute::Bold)));
     if let Some(first) = table.column_mut(0) {
         first.set_padding((0, 1));
     }

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// The longest length that anyone can mean; beyond it instants of this machine's clock would overflow.
+const LONGEST: Duration = Duration::from_secs(3_650 * 24 * 60 * 60);
+
 /// Reads a length of time such as `500ms`, `30s`, `5m`, `1h30m` or `2d`.
 pub(crate) fn parse_length(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is no length of time: write a number and a unit, such as 500ms, 30s, 5m, 2h or 1d");
@@ -29,7 +32,7 @@ pub(crate) fn parse_length(text: &str) -> Result<Duration, String> {
         rest = &rest[letters..];
         total = number.checked_mul(unit_ms).and_then(|ms| total.checked_add(Duration::from_millis(ms))).ok_or_else(wrong)?;
     }
-    Ok(total)
+    if total > LONGEST { Err(format!("'{text}' is longer than ten years")) } else { Ok(total) }
 }
 
 /// Milliseconds for the wire.
@@ -98,7 +101,7 @@ mod tests {
         for (text, ms) in [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("1h30m", 5_400_000), ("2d", 172_800_000), ("0", 0)] {
             assert_eq!(parse_length(text), Ok(Duration::from_millis(ms)), "{text}");
         }
-        for text in ["", "30", "s", "5x", "-1s", "1.5s", "99999999999999999999s", "30s5"] {
+        for text in ["", "30", "s", "5x", "-1s", "1.5s", "99999999999999999999s", "30s5", "9999999d"] {
             assert!(parse_length(text).is_err(), "{text}");
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request};
 use axum::http::Method;
@@ -35,6 +36,7 @@ struct Inner {
     roster: Roster,
     permissions: HashMap<String, Vec<(Method, Permission)>>,
     requests: Arc<Semaphore>,
+    body_time_max: Duration,
     started_at: Timestamp,
 }
 
@@ -53,6 +55,7 @@ impl App {
             roster: Roster::default(),
             permissions: super::routes::permissions(),
             requests: Arc::new(Semaphore::new(settings.max_requests)),
+            body_time_max: settings.body_time_max,
             started_at,
         }))
     }
@@ -103,6 +106,10 @@ impl App {
 
     pub(crate) fn requests(&self) -> &Arc<Semaphore> {
         &self.0.requests
+    }
+
+    pub(crate) fn body_time_max(&self) -> Duration {
+        self.0.body_time_max
     }
 
     pub(crate) fn started_at(&self) -> Timestamp {

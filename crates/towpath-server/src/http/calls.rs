@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use towpath::{Answered, CallError, SubmittedCall, Wait};
+use towpath::{Answered, CallError, NewCall, SubmittedCall, Wait};
 use towpath_core::call::CallState;
 use towpath_core::names::CallId;
 use towpath_core::store::{Cancelled, Durability};
@@ -43,7 +43,7 @@ pub(crate) async fn call(
     let Some(_waiting) = app.drain().wait() else {
         return Err(ApiError::new(Code::Draining, "the server is stopping and waits for no more calls"));
     };
-    let submitted = app.towpath().submit(call).await?;
+    let submitted = take(&app, call).await?;
     let _parked = nested.park().await; // until the answer is there, or the caller is gone
     let taken = Taken::of(&submitted);
     let until = wait.map(|wait| app.clock().now() + wait);
@@ -53,6 +53,15 @@ pub(crate) async fn call(
         () = patience(&app, until) => Ok(taken.accepted(&app).await?.into_response()),
         () = app.drain().given_up() => Err(given_up(&taken.call_id)),
     }
+}
+
+/// Submits a call. A conflict is put down to what the caller gave: its key, or else its id.
+async fn take(app: &App, call: NewCall) -> Result<SubmittedCall, ApiError> {
+    let by = if call.idempotency_key.is_some() { "idempotency_key" } else { "call_id" };
+    app.towpath().submit(call).await.map_err(|error| match error {
+        CallError::Conflict { .. } => ApiError::from(error).field(by),
+        _ => ApiError::from(error),
+    })
 }
 
 /// Ends when the caller has waited long enough; never, for a caller who waits as long as the call lives.
@@ -133,7 +142,7 @@ pub(crate) async fn submit(
     let parent = body.parent_delivery_id.take();
     let mut call = convert::new_call(&name, body, &headers, true)?;
     Nested::below(&app, parent, &mut call).await?;
-    let submitted = app.towpath().submit(call).await?;
+    let submitted = take(&app, call).await?;
     Ok(Taken::of(&submitted).to_body().into_response())
 }
 

@@ -60,7 +60,7 @@ codes! {
     WorkerNotFound "worker_not_found" NOT_FOUND None "The worker is not, or no longer, known." "Register it again with POST /v1/workers.";
     DeadLetterNotFound "dead_letter_not_found" NOT_FOUND None "The call is no dead letter, or was replayed or dropped before." "List them with GET /v1/dead-letters.";
     MethodNotAllowed "method_not_allowed" METHOD_NOT_ALLOWED None "The path exists, but not with this method." "The `allow` header lists the methods.";
-    BodyTimeout "body_timeout" REQUEST_TIMEOUT None "The body did not arrive within 30 seconds." "Send it again.";
+    BodyTimeout "body_timeout" REQUEST_TIMEOUT None "The body did not arrive in time, which is 30 seconds unless set otherwise." "Send it again.";
     CallCancelled "call_cancelled" CONFLICT Unknown "The call was cancelled while it was waited for." "Nothing, if that was wanted; otherwise call again under a new id.";
     LeaseLost "lease_lost" CONFLICT None "The delivery is no longer this worker's." "Stop working on it; its result will be refused.";
     ConfigConflict "config_conflict" CONFLICT None "The configuration changed since the version given in `if_version`." "Read it again; `details.version` is the present one.";

@@ -22,6 +22,9 @@ use super::wire::Json;
 use super::wire::calls::FailureBody;
 use super::wire::error::{Effect, ErrorBody, ErrorDetail};
 
+/// No sentence in an answer is longer.
+const TEXT_BYTES_MAX: usize = 2_000;
+
 /// An answer that is an error.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiError {
@@ -83,15 +86,24 @@ impl ApiError {
         ErrorBody {
             error: ErrorDetail {
                 code: self.code.as_str().to_owned(),
-                message: self.message,
-                field: self.field.map(Cow::into_owned),
-                hint: self.hint,
+                message: shortened(self.message),
+                field: self.field.map(|field| shortened(field.into_owned())),
+                hint: self.hint.map(shortened),
                 details: self.details,
                 effect: self.effect,
                 request_id: request_id.to_string(),
             },
         }
     }
+}
+
+/// What a client sent may come back in a message, but not all of it if it is long.
+fn shortened(mut text: String) -> String {
+    if text.len() > TEXT_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        text.push('…');
+    }
+    text
 }
 
 /// How long to wait before trying again, where trying again makes sense.
@@ -122,9 +134,10 @@ pub(crate) async fn render(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let Some(error) = response.extensions_mut().remove::<ApiError>() else { return response };
     if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
-        tracing::error!(%request_id, code = error.code.as_str(), "{}", error.message);
+        tracing::error!(%request_id, code = error.code.as_str(), what = ?error.message, "answered with an error of the server's own");
     } else {
-        tracing::debug!(%request_id, code = error.code.as_str(), "{}", error.message);
+        // Written with its escapes: it may repeat what the client sent, and must not forge a line.
+        tracing::debug!(%request_id, code = error.code.as_str(), what = ?error.message, "answered with an error");
     }
     let body = serde_json::to_vec(&error.body(&request_id)).unwrap_or_default();
     *response.body_mut() = body.into();
@@ -288,4 +301,41 @@ fn timed_out(message: String, call_id: &CallId, phase: Phase) -> ApiError {
         Phase::Running => "running",
     };
     ApiError::new(Code::CallTimedOut, message).details(json!({ "call_id": call_id.as_str(), "phase": phase }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_trouble_of_the_store_has_its_status_and_says_whether_something_happened() {
+        let full = StoreTrouble::Full("ENOSPC".to_owned());
+        let cases = [
+            (StoreError::Unavailable(full), 507, "store_full", Effect::None),
+            (StoreError::Unavailable(StoreTrouble::ReadOnly("EROFS".to_owned())), 503, "store_readonly", Effect::None),
+            (StoreError::Unavailable(StoreTrouble::Broken("EIO".to_owned())), 503, "store_broken", Effect::None),
+            (StoreError::Unavailable(StoreTrouble::Closed), 503, "store_unavailable", Effect::None),
+            (StoreError::Unknown("cut".to_owned()), 504, "store_unknown", Effect::Unknown),
+            (StoreError::Corrupt("bits".to_owned()), 500, "store_corrupt", Effect::Unknown),
+        ];
+        for (error, status, code, effect) in cases {
+            assert_eq!(towpath::store_error_code(&error), code, "the library and the API use the same word");
+            let answer = ApiError::from(error);
+            assert_eq!((answer.code.status().as_u16(), answer.code.as_str(), answer.effect), (status, code, effect));
+        }
+    }
+
+    #[test]
+    fn a_lost_reply_to_a_submit_comes_with_the_calls_id() {
+        let call_id = CallId::new("c-1").unwrap();
+        let lost = CallError::Store { call_id: Some(call_id), error: StoreError::Unknown("cut".to_owned()) };
+        assert_eq!(ApiError::from(lost).details_text(), r#"{"call_id":"c-1"}"#);
+    }
+
+    #[test]
+    fn long_input_is_not_sent_back_whole() {
+        let error = ApiError::new(Code::UnknownField, "ü".repeat(100_000)).field("x".repeat(100_000));
+        let body = error.body(&RequestId::default()).error;
+        assert!(body.message.len() < 2_100 && body.field.is_some_and(|field| field.len() < 2_100));
+    }
 }

@@ -21,6 +21,10 @@ use super::{auth, host};
 /// The whole API as a service.
 pub(crate) fn router(app: App) -> Router {
     let (routes, _document) = routes::all();
+    surround(routes, app)
+}
+
+fn surround(routes: Router<App>, app: App) -> Router {
     routes
         .fallback(route_not_found)
         .method_not_allowed_fallback(method_not_allowed)
@@ -66,7 +70,9 @@ async fn observe(State(app): State<App>, request: Request, next: Next) -> Respon
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
     let request_id = request.extensions().get::<RequestId>().cloned().unwrap_or_default();
+    let open = app.metrics().open_request();
     let mut response = next.run(request).await;
+    drop(open);
     harden(&mut response);
     let status = response.status().as_u16();
     app.metrics().count_request(&method, &route, status);
@@ -82,4 +88,39 @@ fn harden(response: &mut Response) {
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::body::Body;
+    use axum::routing::get;
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+    use towpath::Towpath;
+
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::push::Pushed;
+    use crate::settings::Settings;
+
+    async fn panics() {
+        panic!("inner detail");
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_panics_is_answered_500_with_the_one_body() {
+        let towpath = Towpath::open("memory:").await.unwrap();
+        let app = App::new(towpath.clone(), &Settings::default(), Arc::new(Metrics::new()), Pushed::nothing());
+        let router = surround(Router::new().route("/bug", get(panics)), app);
+        let request = Request::builder().uri("/bug").header("host", "localhost").body(Body::empty()).unwrap();
+        let response = router.oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 500);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&body["error"]["code"], &body["error"]["effect"]), (&"internal".into(), &"unknown".into()));
+        assert!(!body.to_string().contains("inner detail"), "what went wrong inside stays inside: {body}");
+        towpath.close().await;
+    }
 }

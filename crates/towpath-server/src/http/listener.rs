@@ -6,7 +6,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::Router;
 use axum_server::Handle;
@@ -16,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A request's head must arrive within this; a connection that sends nothing is closed after it.
-const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+use crate::settings::Settings;
+
 const HEADERS_MAX: usize = 100;
 /// A longer head is answered 431 and the connection closed. One read may go beyond it, so that up to twice as much gets through.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
@@ -31,13 +30,14 @@ pub(crate) fn bind(listen: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> 
 }
 
 /// Answers requests until the handle says stop.
-pub(crate) async fn serve(listener: TcpListener, router: Router, connections: usize, handle: Handle<SocketAddr>) -> io::Result<()> {
-    let mut server = axum_server::from_tcp(listener)?.acceptor(Capped { slots: Arc::new(Semaphore::new(connections)) }).handle(handle);
+pub(crate) async fn serve(listener: TcpListener, router: Router, settings: Settings, handle: Handle<SocketAddr>) -> io::Result<()> {
+    let slots = Arc::new(Semaphore::new(settings.max_connections));
+    let mut server = axum_server::from_tcp(listener)?.acceptor(Capped { slots }).handle(handle);
     server
         .http_builder()
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME_MAX)
+        .header_read_timeout(settings.head_time_max)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX);
     server.http1_only().serve(router.into_make_service()).await

@@ -1,7 +1,7 @@
 //! The HTTP API: one table of routes, one error body, one shape per thing.
 //!
-//! A request passes [`layers`] from the outside in, is read by [`extract`], moved into the core's words by [`convert`], and answered by
-//! the handler of its room. What goes wrong becomes an answer in [`error`] and nowhere else.
+//! A request passes `layers` from the outside in, is read by `extract`, moved into the core's words by `convert`, and answered by
+//! the handler of its room. What goes wrong becomes an answer in `error` and nowhere else.
 
 pub(crate) mod app;
 pub mod auth;

@@ -42,6 +42,9 @@ pub(super) fn complete(operation: &mut Operation, permission: Permission) {
     let content = ContentBuilder::new().schema(Some(body)).build();
     let error = ResponseBuilder::new().description("What went wrong").content("application/json", content).build();
     operation.responses.responses.insert("default".to_owned(), RefOr::T(error));
+    // Handlers are named for their room; clients generated from the document know no rooms.
+    let room = operation.tags.as_deref().unwrap_or_default().first().map_or_else(String::new, |tag| tag.replace(' ', "_"));
+    operation.operation_id = operation.operation_id.take().map(|name| format!("{room}_{name}"));
     operation.extensions = Some(routes::extension(permission));
     if permission != Permission::Public {
         operation.security = Some(vec![SecurityRequirement::new(KEY, Vec::<String>::new()), SecurityRequirement::default()]);

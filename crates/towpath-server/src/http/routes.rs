@@ -128,11 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_of_the_document_says_what_it_needs() {
+    fn every_operation_of_the_document_has_its_own_name_and_says_what_it_needs() {
         let document: serde_json::Value = serde_json::from_str(&openapi::text()).unwrap();
+        let mut names = std::collections::HashSet::new();
         for (path, item) in document["paths"].as_object().unwrap() {
             for (method, operation) in item.as_object().unwrap() {
                 assert!(operation["x-towpath-permission"].is_string(), "{method} {path}");
+                assert!(names.insert(operation["operationId"].to_string()), "{method} {path}");
                 assert!(operation["responses"]["default"].is_object(), "{method} {path}");
             }
         }

@@ -14,7 +14,7 @@ use super::app::App;
 use super::bounds;
 use super::codes::Code;
 use super::convert::{self, LEASE_DEFAULT};
-use super::error::{ApiError, invalid_name, lease_lost, payload_too_large, worker_not_found};
+use super::error::{ApiError, lease_lost, payload_too_large, worker_not_found};
 use super::extract::{JsonBody, OptionalJsonBody, PathText};
 use super::wire::workers::{
     ClaimBody, Claimed, CompleteAnswer, CompleteBody, HeartbeatAnswer, HeartbeatBody, ProgressBody, RegisterBody, Registered, ResultAnswer,
@@ -26,6 +26,7 @@ const ALIVE_EVERY: Duration = HEARTBEAT_EVERY;
 const WAIT_MS_MAX: u64 = 60_000;
 const CLAIM_MAX: u64 = 1_000;
 const KIND_DEFAULT: &str = "http";
+const KIND_BYTES_MAX: usize = 64;
 const PROGRESS_BYTES_MAX: usize = 64 * 1024;
 
 /// Register a worker
@@ -40,14 +41,22 @@ pub(crate) async fn register(State(app): State<App>, JsonBody(body): JsonBody<Re
         Some(text) => convert::worker_id(text)?,
         None => app.towpath().ids().worker_id(),
     };
-    let kind = body.kind.unwrap_or_else(|| KIND_DEFAULT.to_owned());
-    // What a worker calls itself is shown to people, so it follows the rules of names.
-    towpath_core::names::Scope::new(&kind).map_err(|refused| invalid_name("kind", &refused))?;
+    let kind = kind(body.kind)?;
     let offers = convert::offers(body.functions)?;
     let functions: Vec<FunctionKey> = offers.iter().map(|offer| offer.definition.key.clone()).collect();
     app.store().register(RegisterWorker { worker_id: worker_id.clone(), kind, offers }).await?;
     app.roster().remember(worker_id.clone(), functions, app.clock().now());
     Ok(Json(Registered { worker_id: worker_id.to_string(), lease_ms: ms(LEASE_DEFAULT), heartbeat_ms: ms(HEARTBEAT_EVERY) }))
+}
+
+/// What a worker calls itself is shown to people: a short word without surprises.
+fn kind(given: Option<String>) -> Result<String, ApiError> {
+    let kind = given.unwrap_or_else(|| KIND_DEFAULT.to_owned());
+    if kind.is_empty() || kind.len() > KIND_BYTES_MAX || kind.contains(char::is_control) {
+        let message = format!("a worker's kind has 1 to {KIND_BYTES_MAX} bytes and no control characters");
+        return Err(ApiError::new(Code::InvalidName, message).field("kind"));
+    }
+    Ok(kind)
 }
 
 fn ms(length: Duration) -> u64 {
@@ -106,10 +115,14 @@ async fn claim_until(app: &App, want: &Want) -> Result<Vec<Delivery>, ApiError> 
         stay_alive(app, &want.worker).await?;
         let functions = app.roster().functions_of(app, &want.worker).await?.ok_or_else(|| worker_not_found(&want.worker))?;
         let functions = functions.into_iter().map(|function| ClaimFunction { function, max: want.max }).collect();
-        let left = want.until.since(app.clock().now());
-        let chunk = ClaimCalls { worker: want.worker.clone(), functions, max: want.max, lease: want.lease, wait: left.min(ALIVE_EVERY) };
+        let began = app.clock().now();
+        let wait = want.until.since(began).min(ALIVE_EVERY);
+        let chunk = ClaimCalls { worker: want.worker.clone(), functions, max: want.max, lease: want.lease, wait };
         let deliveries = app.store().claim(chunk).await?;
-        if !deliveries.is_empty() || app.clock().now() >= want.until {
+        // The store ends a wait early when a lease of this worker ran out: whoever holds the request open may have stopped working, so
+        // the client itself has to ask again.
+        let now = app.clock().now();
+        if !deliveries.is_empty() || now >= want.until || now < began + wait {
             return Ok(deliveries);
         }
     }

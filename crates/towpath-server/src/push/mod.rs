@@ -1,7 +1,7 @@
 //! Function push: calls of a function with a `target` are posted there, and the response is the result.
 //!
-//! [`guard`] says where the server may post, [`sign`] proves to the target who posts, [`post`] makes one request and reads its answer,
-//! [`supervisor`] keeps one worker per target.
+//! `guard` says where the server may post, `sign` proves to the target who posts, `post` makes one request and reads its answer,
+//! `supervisor` keeps one worker per target.
 
 mod guard;
 mod post;

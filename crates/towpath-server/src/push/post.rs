@@ -174,31 +174,29 @@ mod tests {
 
     use super::*;
 
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
+    fn headers(name: &'static str, value: &'static str) -> HeaderMap {
+        [(name.parse().unwrap(), HeaderValue::from_static(value))].into_iter().collect()
     }
 
     #[test]
     fn a_good_response_is_the_result() {
-        let cases: [(&[(&str, &str)], &[u8], &str); 7] = [
-            (&[("content-type", "application/json")], br#" {"a": 1e400} "#, r#"{"a": 1e400}"#),
-            (&[("content-type", "application/problem+json; charset=utf-8")], b"[1]", "[1]"),
-            (&[("content-type", "text/plain")], b"5", r#""5""#),
-            (&[("content-type", "text/plain")], b"say \"hi\"\n", r#""say \"hi\"\n""#),
-            (&[], b"5", "5"),
-            (&[], b"five", r#""five""#),
-            (&[("content-type", "application/json")], b"", "null"),
+        let cases = [
+            ("application/json", r#" {"a": 1e400} "#, r#"{"a": 1e400}"#),
+            ("application/problem+json; charset=utf-8", "[1]", "[1]"),
+            ("text/plain", "5", r#""5""#),
+            ("text/plain", "say \"hi\"\n", r#""say \"hi\"\n""#),
+            ("", "5", "5"),
+            ("", "five", r#""five""#),
+            ("application/json", "", "null"),
         ];
-        for (pairs, body, expected) in cases {
-            let pairs: Vec<(&'static str, &'static str)> =
-                pairs.iter().map(|(n, v)| (n.to_string().leak() as &str, v.to_string().leak() as &str)).collect();
-            assert_eq!(result(&headers(&pairs), body).unwrap().as_str(), expected);
+        for (kind, body, expected) in cases {
+            assert_eq!(result(&headers("content-type", kind), body.as_bytes()).unwrap().as_str(), expected, "{kind}: {body}");
         }
     }
 
     #[test]
     fn a_response_that_is_not_what_it_says_fails_for_good() {
-        let json = headers(&[("content-type", "application/json")]);
+        let json = headers("content-type", "application/json");
         for body in [&b"<html>"[..], b"{\"a\":", "[".repeat(1_000).as_bytes(), b"\xff"] {
             let error = result(&json, body).unwrap_err();
             assert!(matches!(&error, HandlerError::Final { failure } if failure.code == "push_invalid_response"), "{error:?}");
@@ -221,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_target_says_when_to_come_back() {
-        let wait = |value: &'static str| match judge(StatusCode::TOO_MANY_REQUESTS, &headers(&[("retry-after", value)]), b"") {
+        let wait = |value: &'static str| match judge(StatusCode::TOO_MANY_REQUESTS, &headers("retry-after", value), b"") {
             Err(HandlerError::Retryable { retry_after, .. }) => retry_after,
             other => panic!("{other:?}"),
         };

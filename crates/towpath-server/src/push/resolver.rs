@@ -25,3 +25,21 @@ impl Resolve for GuardedResolver {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn found(policy: TargetPolicy, name: &str) -> Result<usize, String> {
+        let name: Name = name.parse().unwrap();
+        GuardedResolver(policy).resolve(name).await.map(Iterator::count).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_name_that_leads_inside_leads_nowhere_unless_it_is_allowed() {
+        let refused = found(TargetPolicy::default(), "localhost").await;
+        assert!(refused.as_ref().is_err_and(|error| error.contains("--allow-target")), "{refused:?}");
+        let allowed = TargetPolicy::new(vec!["localhost".parse().unwrap()], false);
+        assert!(found(allowed, "localhost").await.is_ok_and(|count| count > 0));
+    }
+}

@@ -14,6 +14,11 @@ use tempfile::TempDir;
 /// Nothing that is waited for takes this long on a healthy machine, however busy.
 const TOO_LONG: Duration = Duration::from_secs(60);
 
+/// A shell's wait for the file `go`. Bounded, so that nothing runs for ever should a test fail.
+pub(crate) const UNTIL_GO: &str = "n=0; while [ ! -e go ] && [ $n -lt 9000 ]; do n=$((n+1)); sleep 0.01; done";
+/// A shell that does not end by itself, but for the same bound.
+pub(crate) const ON_AND_ON: &str = "n=0; while [ $n -lt 1800 ]; do n=$((n+1)); sleep 0.05; done";
+
 /// Looks until `look` finds something.
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = now();
@@ -115,19 +120,19 @@ impl Beside {
     /// The first JSON line on standard output for which `is` holds.
     pub(crate) fn event(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         let found = self.stdout.find(|line| serde_json::from_str(line).ok().filter(|event| is(event)));
-        found.unwrap_or_else(|| panic!("no event {what}; stdout: {:?}, stderr: {:?}", self.stdout.all(), self.stderr.all()))
+        found.unwrap_or_else(|| panic!("no event {what}; stdout: {:?}, stderr: {:?}", self.stdout.last(), self.stderr.last()))
     }
 
     /// The first line on standard error with this in it.
     pub(crate) fn remark(&self, part: &str) -> String {
         let found = self.stderr.find(|line| line.contains(part).then(|| line.to_owned()));
-        found.unwrap_or_else(|| panic!("nothing says {part:?}; stderr: {:?}", self.stderr.all()))
+        found.unwrap_or_else(|| panic!("nothing says {part:?}; stderr: {:?}", self.stderr.last()))
     }
 
     /// The first line on standard output with this in it.
     pub(crate) fn line(&self, part: &str) -> String {
         let found = self.stdout.find(|line| line.contains(part).then(|| line.to_owned()));
-        found.unwrap_or_else(|| panic!("no line has {part:?}; stdout: {:?}", self.stdout.all()))
+        found.unwrap_or_else(|| panic!("no line has {part:?}; stdout: {:?}", self.stdout.last()))
     }
 
     /// Waits for its end by itself.
@@ -169,8 +174,10 @@ impl Lines {
         Self { shared }
     }
 
-    fn all(&self) -> Vec<String> {
-        self.shared.0.lock().unwrap().lines.clone()
+    /// The last of them, for the message of a test that fails.
+    fn last(&self) -> Vec<String> {
+        let heard = self.shared.0.lock().unwrap();
+        heard.lines[heard.lines.len().saturating_sub(10)..].to_vec()
     }
 
     /// Waits for a line that `pick` likes; `None` when the stream ends or it takes too long.

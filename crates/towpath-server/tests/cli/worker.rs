@@ -1,6 +1,6 @@
 //! `towpath worker --exec`: what a program gets, what becomes of what it writes, how many run at once.
 
-use crate::support::{Server, run, wait_for};
+use crate::support::{Server, UNTIL_GO, run, wait_for};
 
 #[test]
 fn the_example_of_the_help_works() {
@@ -61,8 +61,8 @@ fn several_words_are_started_without_a_shell() {
 fn as_many_run_at_once_as_asked_for_and_no_more() {
     let server = Server::start();
     // Each program notes that it runs, waits until it is let go, and notes that it ends.
-    let script = "echo start >> log; while [ ! -e go ]; do sleep 0.01; done; echo end >> log";
-    let _worker = server.worker("gate", &["--concurrency", "3", "--exec", script]);
+    let script = format!("echo start >> log; {UNTIL_GO}; echo end >> log");
+    let _worker = server.worker("gate", &["--concurrency", "3", "--exec", &script]);
     let ids: Vec<String> = (0..7).map(|_| server.submit("gate", "{}", &[])).collect();
     let count = |word: &str| std::fs::read_to_string(server.path("log")).unwrap_or_default().lines().filter(|line| *line == word).count();
     wait_for("three to run", || (count("start") >= 3).then_some(()));
@@ -98,6 +98,12 @@ fn a_program_that_does_not_read_its_input_is_fine_and_a_long_input_arrives_whole
     let _counts = server.worker("counts", &["--exec", "wc -c"]);
     // The program gets one line break more than was sent, so that a shell's `read` is content.
     assert_eq!(server.run(&["call", "counts", "@long.json"]).exits(0).stdout.trim(), (long.len() + 1).to_string());
+}
+
+#[test]
+fn a_lease_that_the_server_would_not_grant_is_refused() {
+    let server = Server::start();
+    server.run(&["worker", "x", "--lease", "50ms", "--exec", "cat"]).exits(2).says("between 100ms and 7d");
 }
 
 #[test]

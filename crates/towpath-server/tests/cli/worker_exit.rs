@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Server, is_alive, wait_for};
+use crate::support::{ON_AND_ON, Server, UNTIL_GO, is_alive, wait_for};
 
 #[test]
 fn a_failing_program_fails_the_call_with_its_exit_code_and_the_end_of_its_stderr() {
@@ -20,7 +20,7 @@ fn a_failing_program_fails_the_call_with_its_exit_code_and_the_end_of_its_stderr
 fn a_program_is_tried_again_unless_it_says_that_this_is_useless() {
     let server = Server::start();
     let _again = server.worker("again", &["--exec", "echo $TOWPATH_ATTEMPT >> attempts; [ $TOWPATH_ATTEMPT = 2 ] && echo 2"]);
-    let ran = server.run(&["call", "again"]).exits(0).says("attempt 1 failed: exit_1");
+    let ran = server.run(&["call", "again"]).exits(0).says("attempt 1 failed: exit_1").says("next attempt in");
     assert_eq!(ran.stdout, "2\n");
     let _final = server.worker("bad", &["--exec", "echo x >> tries; echo 'not a number' >&2; exit 65"]);
     server.run(&["call", "bad"]).exits(1).says("exit_65: not a number");
@@ -48,12 +48,14 @@ fn too_much_output_ends_the_program_and_fails_for_good() {
 }
 
 /// A program with a child of its own that ignores SIGTERM: only the group's SIGKILL ends it.
-const STUBBORN: &str = "sh -c 'trap \"\" TERM; echo $$ > child.pid; while :; do sleep 0.05; done' & echo $$ > leader.pid; wait";
+fn stubborn() -> String {
+    format!("sh -c 'trap \"\" TERM; echo $$ > child.pid; {ON_AND_ON}' & echo $$ > leader.pid; wait")
+}
 
 #[test]
 fn at_the_deadline_the_whole_process_group_is_ended() {
     let server = Server::start();
-    let worker = server.worker("stubborn", &["--exec", STUBBORN]);
+    let worker = server.worker("stubborn", &["--exec", &stubborn()]);
     let id = server.submit("stubborn", "{}", &["--timeout", "1s"]);
     let (leader, child) = (server.line_of("leader.pid"), server.line_of("child.pid"));
     assert!(is_alive(&child));
@@ -67,7 +69,7 @@ fn at_the_deadline_the_whole_process_group_is_ended() {
 #[test]
 fn on_cancel_the_whole_process_group_is_ended_and_the_call_is_cancelled() {
     let server = Server::start();
-    let worker = server.worker("stubborn", &["--exec", STUBBORN]);
+    let worker = server.worker("stubborn", &["--exec", &stubborn()]);
     let id = server.submit("stubborn", "{}", &[]);
     let child = server.line_of("child.pid");
     server.run(&["calls", "cancel", &id]).exits(0).prints("requested");
@@ -79,8 +81,8 @@ fn on_cancel_the_whole_process_group_is_ended_and_the_call_is_cancelled() {
 #[test]
 fn a_program_may_clean_up_when_it_is_asked_to_stop() {
     let server = Server::start();
-    let script = "trap 'echo cleaned > cleaned; exit 0' TERM; echo up > up; while :; do sleep 0.05; done";
-    let _worker = server.worker("tidy", &["--exec", script]);
+    let script = format!("trap 'echo cleaned > cleaned; exit 0' TERM; echo up > up; {ON_AND_ON}");
+    let _worker = server.worker("tidy", &["--exec", &script]);
     let id = server.submit("tidy", "{}", &[]);
     server.line_of("up");
     server.run(&["calls", "cancel", &id]).exits(0);
@@ -98,10 +100,18 @@ fn what_a_program_leaves_behind_ends_with_its_call() {
 }
 
 #[test]
+fn a_process_that_left_the_group_and_keeps_the_pipes_does_not_hold_the_call_up() {
+    let server = Server::start();
+    let _worker = server.worker("escape", &["--exec", "setsid sh -c 'echo $$ > escaped.pid; sleep 20' & echo 1"]);
+    assert_eq!(server.run(&["call", "escape"]).exits(0).stdout, "1\n");
+    assert_eq!(server.run(&["call", "escape"]).exits(0).stdout, "1\n", "its place is free again");
+}
+
+#[test]
 fn a_leaving_worker_finishes_what_runs_and_takes_nothing_new() {
     let server = Server::start();
-    let script = "echo up > up-$TOWPATH_CALL_ID; while [ ! -e go ]; do sleep 0.01; done; echo finished";
-    let mut worker = server.worker("drain", &["--exec", script]);
+    let script = format!("echo up > up-$TOWPATH_CALL_ID; {UNTIL_GO}; echo finished");
+    let mut worker = server.worker("drain", &["--exec", &script]);
     let (first, second) = (server.submit("drain", "{}", &["--call-id", "first"]), server.submit("drain", "{}", &["--call-id", "second"]));
     server.line_of("up-first");
     worker.signal(Signal::SIGTERM);
@@ -118,8 +128,8 @@ fn a_leaving_worker_finishes_what_runs_and_takes_nothing_new() {
 #[test]
 fn what_takes_too_long_to_finish_is_handed_back_unharmed() {
     let server = Server::start();
-    let endless = "echo $$ > up; while :; do sleep 0.05; done";
-    let mut worker = server.worker("long", &["--drain-timeout", "10ms", "--exec", endless]);
+    let endless = format!("echo $$ > up; {ON_AND_ON}");
+    let mut worker = server.worker("long", &["--drain-timeout", "10ms", "--exec", &endless]);
     let id = server.submit("long", "{}", &[]);
     let pid = server.line_of("up");
     worker.signal(Signal::SIGTERM);
@@ -135,7 +145,7 @@ fn what_takes_too_long_to_finish_is_handed_back_unharmed() {
 #[test]
 fn a_second_signal_does_not_wait() {
     let server = Server::start();
-    let mut worker = server.worker("long", &["--drain-timeout", "1h", "--exec", "echo up > up; while :; do sleep 0.05; done"]);
+    let mut worker = server.worker("long", &["--drain-timeout", "1h", "--exec", &format!("echo up > up; {ON_AND_ON}")]);
     let id = server.submit("long", "{}", &[]);
     server.line_of("up");
     worker.signal(Signal::SIGINT);

@@ -1,6 +1,8 @@
 //! A worker whose server goes away, forgets it, or comes back.
 
-use crate::support::{Server, wait_for};
+use nix::sys::signal::Signal;
+
+use crate::support::{Beside, Server, UNTIL_GO, is_alive, wait_for};
 
 #[test]
 fn a_worker_without_a_server_exits_7_at_once() {
@@ -14,8 +16,8 @@ fn a_worker_without_a_server_exits_7_at_once() {
 #[test]
 fn a_result_that_could_not_be_sent_is_sent_when_the_server_is_back() {
     let server = Server::start();
-    let script = "echo run >> runs; echo up > up; while [ ! -e go ]; do sleep 0.01; done; echo 42; echo down > down";
-    let worker = server.worker("patient", &["--exec", script]);
+    let script = format!("echo run >> runs; echo up > up; {UNTIL_GO}; echo 42; echo down > down");
+    let worker = server.worker("patient", &["--exec", &script]);
     let id = server.submit("patient", "{}", &[]);
     server.line_of("up");
     let (folder, address) = server.crash();
@@ -49,4 +51,39 @@ fn a_worker_that_the_server_forgot_registers_again() {
     let server = Server::start_in_memory(&address);
     let ran = server.run(&["call", "upper", r#"{"text":"anew"}"#, "--timeout", "50s", "--wait-for-function", "50s"]).exits(0);
     assert_eq!(ran.stdout, "{\"TEXT\":\"ANEW\"}\n");
+}
+
+/// A worker with a short lease, once its program runs for a call and waits for a file; and the program's process id.
+fn holding(server: &Server, call_id: &str) -> (Beside, String) {
+    let script = format!("echo $$ > up-$TOWPATH_CALL_ID; {UNTIL_GO}; echo late; echo over > over");
+    let worker = server.worker("held", &["--lease", "500ms", "--exec", &script]);
+    server.submit("held", "{}", &["--call-id", call_id]);
+    let program = server.line_of(&format!("up-{call_id}"));
+    (worker, program)
+}
+
+#[test]
+fn a_call_outlives_a_worker_that_was_killed() {
+    let server = Server::start();
+    let (killed, program) = holding(&server, "c-1");
+    killed.signal(Signal::SIGKILL);
+    let _successor = server.worker("held", &["--exec", "echo first"]);
+    assert_eq!(server.run(&["calls", "wait", "c-1"]).exits(0).stdout, "\"first\"\n");
+    assert_eq!(server.call("c-1")["crashes"], 1);
+    server.write("go", ""); // nobody is left who would end the orphaned program
+    wait_for("the orphan to end", || (!is_alive(&program)).then_some(()));
+}
+
+#[test]
+fn the_late_answer_of_a_worker_that_stood_still_is_refused() {
+    let server = Server::start();
+    let (still, _program) = holding(&server, "c-1");
+    still.signal(Signal::SIGSTOP);
+    let _successor = server.worker("held", &["--exec", "echo first"]);
+    assert_eq!(server.run(&["calls", "wait", "c-1"]).exits(0).stdout, "\"first\"\n");
+    server.write("go", "");
+    server.line_of("over");
+    still.signal(Signal::SIGCONT);
+    still.event("refused", |event| event["event"] == "refused" && event["delivery_id"] == "1-c-1");
+    assert_eq!(server.call("c-1")["outcome"]["data"], "first");
 }

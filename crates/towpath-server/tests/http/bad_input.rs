@@ -93,6 +93,7 @@ async fn fields_of_the_wrong_shape() {
         post("a number as text", CALL, r#"{"timeout_ms":"5000"}"#, 400, "invalid_field", "timeout_ms"),
         post("a bool as text", CALL, r#"{"fail_without_workers":"yes"}"#, 400, "invalid_field", "fail_without_workers"),
         post("a name as a number", CALL, r#"{"scope":5}"#, 400, "invalid_field", "scope"),
+        post("a worker of no kind", register, r#"{"kind":"","functions":[{"name":"a"}]}"#, 400, "invalid_name", "kind"),
         post("a misspelt field", CALL, r#"{"timeot_ms":5}"#, 400, "unknown_field", "timeot_ms"),
         post("the same field twice", CALL, r#"{"scope":"a","scope":"a"}"#, 400, "duplicate_field", "scope"),
         post("no functions field", register, "{}", 400, "missing_field", "functions"),
@@ -343,6 +344,15 @@ async fn names_with_all_sorts_of_characters_are_taken_literally() {
         let shown = server.get(&format!("/v1/functions/{encoded}")).await.with(200);
         assert_eq!(shown["name"], name);
     }
+}
+
+#[tokio::test]
+async fn a_wrong_method_is_answered_with_the_right_ones() {
+    let server = server().await;
+    let refused = answer(server.request(Method::PUT, "/v1/calls/c-1")).await;
+    let allowed = refused.headers["allow"].to_str().unwrap().to_owned();
+    refused.error(405, "method_not_allowed");
+    assert!(allowed.contains("GET") && allowed.contains("DELETE") && !allowed.contains("PUT"), "{allowed}");
 }
 
 #[tokio::test]

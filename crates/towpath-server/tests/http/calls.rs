@@ -112,6 +112,15 @@ async fn the_same_idempotency_key_is_the_same_call_from_header_or_field() {
 }
 
 #[tokio::test]
+async fn the_same_call_id_is_the_same_call_and_not_another() {
+    let server = server().await;
+    let _worker = server.with_functions().await;
+    let call = |params| server.post("/v1/functions/echo/call", json!({ "params": params, "call_id": "c-1" }));
+    assert_eq!(call(1).await.with(200), call(1).await.with(200));
+    assert_eq!(call(2).await.error(422, "idempotency_conflict")["field"], "call_id");
+}
+
+#[tokio::test]
 async fn calls_are_listed_newest_first_in_pages_and_by_filter() {
     let server = server().await;
     let _worker = server.with_functions().await;

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use reqwest::Method;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use towpath_server::settings::Settings;
 
-use crate::support::{answer, server, server_with, settings};
+use crate::support::{server, server_with, settings};
 
 #[tokio::test]
 async fn heads_that_make_no_sense_are_refused_and_the_connection_closed() {
@@ -65,20 +64,16 @@ async fn a_body_without_a_length_is_cut_at_the_limit() {
 #[tokio::test]
 async fn requests_beyond_the_cap_are_told_to_come_back_and_the_probes_are_not() {
     let server = server_with(Settings { max_requests: 1, ..settings() }).await;
-    let worker = server.pull_worker(json!([{ "name": "a" }])).await;
-    let claim = server.request(Method::POST, &format!("/v1/workers/{}/claim", worker.id)).json(&json!({ "wait_ms": 60_000 }));
-    let open = tokio::spawn(answer(claim));
-    let refused = loop {
-        let answer = server.get("/v1/functions").await;
-        if answer.status == 503 {
-            break answer;
-        }
-    };
+    // "100 Continue" is sent when the body is asked for, which is when the request has its place.
+    let mut open = tokio::net::TcpStream::connect(server.addr()).await.unwrap();
+    let head = b"POST /v1/workers HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 10\r\nexpect: 100-continue\r\n\r\n";
+    open.write_all(head).await.unwrap();
+    assert!(open.read(&mut [0; 1024]).await.unwrap() > 0);
+    let refused = server.get("/v1/functions").await;
     assert_eq!(refused.headers["retry-after"], "1");
     refused.error(503, "overloaded_server");
     assert_eq!(server.get("/readyz").await.status, 200);
-    open.abort();
-    let _aborted = open.await;
+    drop(open);
     while server.get("/v1/functions").await.status != 200 {
         tokio::task::yield_now().await; // the place is free once the server noticed that the client is gone
     }
@@ -140,10 +135,15 @@ fn resident_kb() -> u64 {
 
 #[tokio::test]
 async fn a_head_that_never_ends_does_not_hold_its_connection() {
-    let server = server().await;
-    let mut socket = tokio::net::TcpStream::connect(server.addr()).await.unwrap();
-    socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: loc").await.unwrap();
-    let mut rest = Vec::new();
-    let closed = tokio::time::timeout(Duration::from_secs(20), socket.read_to_end(&mut rest)).await;
-    assert!(closed.is_ok(), "the connection was still open after 20 seconds");
+    let server = server_with(Settings { head_time_max: Duration::from_millis(100), ..settings() }).await;
+    let cut = server.raw("GET /healthz HTTP/1.1\r\nhost: loc").await; // ends only because the server closes
+    assert!(!cut.contains("200 OK"), "{cut}");
+}
+
+#[tokio::test]
+async fn a_body_that_never_ends_is_answered_408() {
+    let server = server_with(Settings { body_time_max: Duration::from_millis(100), ..settings() }).await;
+    let head = "POST /v1/workers HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"fun";
+    let answer = server.raw(head).await;
+    assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("body_timeout"), "{answer}");
 }

@@ -1,9 +1,12 @@
 //! The API over real sockets: every route, every kind of bad input, keys, hosts, push, drain.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 mod bad_input;
 mod calls;
 mod config;
 mod dead_letters;
+mod demo;
 mod drain;
 mod functions;
 mod generated;

@@ -211,8 +211,7 @@ async fn a_target_that_was_allowed_once_is_checked_again_at_every_call() {
 }
 
 #[tokio::test]
-async fn a_name_that_leads_inside_is_refused_when_it_is_looked_up() {
-    // `localhost` passes as a name that the operator allows on another port; where it leads is judged for itself.
+async fn an_allowed_host_and_port_is_posted_to_and_no_other_port() {
     let (target, base) = Target::start().await;
     let port = base.rsplit(':').next().unwrap();
     let server = server_with(Settings { allow_targets: vec![format!("localhost:{port}").parse().unwrap()], ..settings() }).await;

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::json;
 
-use crate::support::{answer, server};
+use crate::support::{Server, answer, server};
 
 #[tokio::test]
 async fn two_workers_share_the_calls_of_a_function() {
@@ -47,16 +47,22 @@ async fn an_open_claim_gets_a_call_as_soon_as_it_comes() {
     assert_eq!((&delivery["attempt"], &delivery["depth"]), (&json!(1), &json!(0)));
 }
 
+/// Ends when the server answers so many requests at once.
+async fn open_requests(server: &Server, count: u32) {
+    while !server.get("/metrics").await.text.contains(&format!("towpath_http_requests_open {count}\n")) {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn a_client_that_goes_away_in_an_open_claim_swallows_nothing() {
     let server = server().await;
     let worker = server.pull_worker(json!([{ "name": "careful" }])).await;
     let claim = server.request(Method::POST, &format!("/v1/workers/{}/claim", worker.id)).json(&json!({ "wait_ms": 60_000 }));
     let open = tokio::spawn(answer(claim));
-    // The claim is under way once the server counts an open request; giving up the client's side closes its connection.
-    server.get("/healthz").await;
+    open_requests(&server, 2).await; // the claim, and the one that asks
     open.abort();
-    let _aborted = open.await;
+    open_requests(&server, 1).await;
     server.post("/v1/functions/careful/calls", json!({ "call_id": "c-1" })).await.with(202);
     assert_eq!(worker.claim_one().await["call_id"], "c-1");
 }
@@ -87,9 +93,11 @@ async fn a_lost_lease_is_told_in_every_answer_that_speaks_of_it() {
     let server = server().await;
     let worker = server.pull_worker(json!([{ "name": "short" }])).await;
     server.post("/v1/functions/short/calls", json!({ "call_id": "c-1" })).await.with(202);
-    let claimed = worker.post("claim", json!({ "lease_ms": 100 })).await.with(200);
+    let claimed = worker.post("claim", json!({ "lease_ms": 1_000 })).await.with(200);
     let late = &claimed["calls"][0];
-    // The lease runs out and the call comes back under a new delivery, which proves that the old one is over.
+    // An open claim ends with nothing when a lease of its worker runs out: who is silent about one call is not given more unasked.
+    assert_eq!(worker.post("claim", json!({ "wait_ms": 20_000 })).await.with(200)["calls"], json!([]));
+    // The call comes back under a new delivery, which proves that the old one is over.
     let fresh = worker.claim_one().await;
     assert_eq!((&fresh["call_id"], fresh["delivery_id"] == late["delivery_id"]), (&json!("c-1"), false));
     let both = json!([late["delivery_id"], fresh["delivery_id"]]);

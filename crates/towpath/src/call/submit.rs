@@ -127,16 +127,22 @@ impl Towpath {
     {
         let mut backoff = Backoff::new(self.clock(), "learn what became of a move");
         let mut tries_left = TRIES;
+        let mut may_have_happened = None;
         loop {
-            match attempt().await {
-                Err(error @ StoreError::Unknown(_)) => {
+            match (attempt().await, may_have_happened.take()) {
+                (Err(StoreError::Unknown(cause)), _) => {
                     tries_left -= 1;
                     if tries_left == 0 {
-                        return Err(error);
+                        return Err(StoreError::Unknown(cause));
                     }
-                    backoff.failed(error).await?;
+                    may_have_happened = Some(cause.clone());
+                    backoff.failed(StoreError::Unknown(cause)).await?;
                 }
-                reply => return reply,
+                // This try took nothing, but an earlier one may have.
+                (Err(StoreError::Unavailable(trouble)), Some(earlier)) => {
+                    return Err(StoreError::Unknown(format!("{earlier}; then {trouble}")));
+                }
+                (reply, _) => return reply,
             }
         }
     }

@@ -53,6 +53,19 @@ pub async fn waiting_claims_are_served_first_come_first_served(t: &mut Bench) {
     }
 }
 
+pub async fn a_worker_that_let_a_lease_run_out_must_ask_again(t: &mut Bench) {
+    t.define("add").await;
+    let silent = t.submit_and_claim("w1", "add").await;
+    let old = t.start_claim("w1", &["add"], WAIT).await;
+    let other = t.start_claim("w2", &["add"], WAIT).await;
+    t.pass_s(30).await;
+    assert!(old.end().await.is_empty(), "its worker may be gone: it gets nothing until it asks again");
+    check_gets(other, &silent.call_id()).await;
+    let anew = t.start_claim("w1", &["add"], WAIT).await;
+    let call = t.submit("add").await;
+    check_gets(anew, &call).await;
+}
+
 pub async fn one_call_wakes_one_claim(t: &mut Bench) {
     t.define("add").await;
     let first = t.start_claim("w1", &["add"], WAIT).await;

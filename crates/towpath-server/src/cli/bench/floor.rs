@@ -12,8 +12,7 @@ use crate::cli::time;
 /// Calls per second of the bare loop.
 pub(super) async fn run(folder: &Folder, measured: &Measured) -> Result<f64, Failure> {
     let (path, calls) = (folder.path().to_owned(), measured.calls);
-    // As many moves as the store put into a commit on average; a call costs three.
-    let moves_per_commit = measured.moves_per_commit.round().max(1.0) as u64;
+    let moves_per_commit = measured.moves_per_commit;
     let bare = tokio::task::spawn_blocking(move || {
         let mut floor = Floor::open(&path, PARAMS).map_err(|error| error.to_string())?;
         let begin = time::now();

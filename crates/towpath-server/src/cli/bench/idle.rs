@@ -28,26 +28,19 @@ pub(super) async fn rss_bytes(folder: &Folder) -> Result<u64, Failure> {
 
 fn start(folder: &Folder) -> std::io::Result<Child> {
     Command::new(std::env::current_exe()?)
-        .args(["serve", "--listen", "127.0.0.1:0", "--store", &folder.store_url()])
+        .args(["--json", "serve", "--listen", "127.0.0.1:0", "--store", &folder.store_url()])
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
 }
 
-/// The server says on standard error where it listens as soon as it does.
+/// With `--json` the server writes a line as soon as it listens.
 async fn until_ready(server: &mut Child) -> Result<(), String> {
-    let stderr = server.stderr.take().ok_or("it has no standard error")?;
-    let mut lines = BufReader::new(stderr).lines();
-    let mut said = String::new();
-    while let Some(line) = lines.next_line().await.map_err(|error| error.to_string())? {
-        if line.contains("http://127.0.0.1:") {
-            return Ok(());
-        }
-        said = line;
-    }
-    Err(format!("it stopped: {said}"))
+    let stdout = server.stdout.take().ok_or("it has no standard output")?;
+    let first = BufReader::new(stdout).lines().next_line().await.map_err(|error| error.to_string())?;
+    first.map(drop).ok_or("it stopped before it listened".to_owned())
 }
 
 fn rss_of(process: u32) -> Result<u64, String> {

@@ -23,10 +23,12 @@ pub(crate) fn of_call(call: &ClaimedCall, server: &str) -> Vec<(String, String)>
         ("TOWPATH_REMAINING_MS", call.remaining_ms.to_string()),
         ("TOWPATH_IDEMPOTENCY_KEY", key.clone()),
         ("TOWPATH_TRACEPARENT", call.traceparent.clone().unwrap_or_default()),
-        ("TOWPATH_SERVER", server.to_owned()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
+    if server.starts_with("http") {
+        variables.push(("TOWPATH_SERVER".to_owned(), server.to_owned())); // a store of the worker's own is no address for others
+    }
     variables.extend(parameters(call.params.get()));
     variables
 }

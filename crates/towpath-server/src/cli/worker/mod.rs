@@ -11,6 +11,7 @@ mod results;
 mod session;
 mod streams;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -36,6 +37,9 @@ use super::{ids, json_text, time, words};
 
 /// How long the last requests of a leaving worker may take.
 const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What the server grants.
+const LEASES: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(7 * 24 * 60 * 60);
 
 const EXAMPLES: &str = "\
 The program gets the parameters as JSON on standard input, and variables:
@@ -92,10 +96,16 @@ pub(crate) struct WorkerArgs {
 }
 
 pub(crate) async fn run(client: &Arc<Client>, out: Output, args: WorkerArgs) -> Result<Exit, Failure> {
+    if !LEASES.contains(&args.lease) {
+        return Err(Failure::usage("out_of_range", "a lease lasts between 100ms and 7d").field("lease"));
+    }
     let program = Program::from_words([args.exec.clone(), args.more.clone()].concat())?;
     let mut signals = Signals::listen()?;
     let session = Arc::new(Session::new(Arc::clone(client), out, introduction(&args)?, args.lease));
-    let registered = session.register().await?;
+    let registered = tokio::select! {
+        registered = session.register() => registered?,
+        () = signals.next() => return Ok(Exit::Interrupted),
+    };
     out.note(&format!("each call runs: {program}"));
     let (function, server) = (args.name.as_str(), session.client.server());
     Event::Serving { function, worker_id: &session.worker_id, server, concurrency: args.concurrency }.tell(out);
@@ -125,7 +135,6 @@ fn introduction(args: &WorkerArgs) -> Result<RegisterBody, Failure> {
 /// The tasks of a worker.
 struct Crew {
     stop_claiming: CancellationToken,
-    stop_beating: CancellationToken,
     claiming: JoinHandle<()>,
     beating: JoinHandle<()>,
     delivering: JoinHandle<()>,
@@ -134,22 +143,23 @@ struct Crew {
 
 impl Crew {
     fn start(session: &Arc<Session>, program: Program, concurrency: u32, beat_every: Duration) -> Self {
-        let (stop_claiming, stop_beating) = (CancellationToken::new(), CancellationToken::new());
+        let stop_claiming = CancellationToken::new();
         let (results, outgoing) = mpsc::channel(64);
         let running = TaskTracker::new();
         let claimer = Arc::new(Claimer { session: Arc::clone(session), program, concurrency, results, running: running.clone() });
         let claiming = tokio::spawn(claimer.run(stop_claiming.clone()));
         let delivering = tokio::spawn(results::deliver(Arc::clone(session), outgoing));
         let beating = tokio::spawn({
-            let (session, stop) = (Arc::clone(session), stop_beating.clone());
-            async move { session.keep_alive(beat_every, stop).await }
+            let session = Arc::clone(session);
+            async move { session.keep_alive(beat_every).await }
         });
-        Self { stop_claiming, stop_beating, claiming, beating, delivering, running }
+        Self { stop_claiming, claiming, beating, delivering, running }
     }
 
     /// Finishes what runs while its leases are renewed, hands back what takes too long, and signs off.
     async fn leave(self, session: &Session, signals: &mut Signals, drain_timeout: Duration) {
         self.stop_claiming.cancel();
+        let _ended = self.claiming.await; // so that nothing is started after everything was told to stop
         self.running.close();
         Event::Draining { running: self.running.len() }.tell(session.out);
         let until = time::now() + drain_timeout;
@@ -159,10 +169,10 @@ impl Crew {
             () = signals.next() => {}
         }
         session.held.stop_all(Stop::HandBack);
-        self.running.wait().await;
-        let _ended = self.claiming.await;
+        // Programs end within their grace; their results may have to wait for a server that is away.
+        let _all_ended = tokio::time::timeout(group::GRACE + FAREWELL, self.running.wait()).await;
         let _all_sent = tokio::time::timeout(FAREWELL, self.delivering).await;
-        self.stop_beating.cancel();
+        self.beating.abort();
         let _ended = self.beating.await;
         say_farewell(session, time::now() + FAREWELL).await;
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
 use towpath_server::http::wire::Json;
 use towpath_server::http::wire::workers::{
     ClaimBody, Claimed, ClaimedCall, HeartbeatAnswer, HeartbeatBody, ProgressBody, RegisterBody, Registered, Unregistered,
@@ -23,6 +22,8 @@ use crate::cli::{time, words};
 const CLAIM_WAIT: Duration = Duration::from_secs(20);
 /// Heartbeats are at least this far apart, whatever the server answers.
 const BEAT_APART: Duration = Duration::from_millis(250);
+/// A progress report that takes longer is not worth the wait: the program's result comes after it.
+const REPORT_WITHIN: Duration = Duration::from_secs(2);
 /// The most deliveries that one heartbeat names.
 const BEAT_MAX: usize = 1_000;
 
@@ -63,7 +64,8 @@ impl Session {
     /// Shows a program's progress to whoever waits for the call. Losing a report costs nothing but the report.
     pub(crate) async fn report_progress(&self, delivery_id: &str, progress: Json) {
         let body = ProgressBody { delivery_id: delivery_id.to_owned(), progress };
-        let sent: Result<serde_json::Value, RequestError> = self.client.ask(Ask::post(&self.verb("progress"), &body)).await;
+        let sent: Result<serde_json::Value, RequestError> =
+            self.client.ask(Ask::post(&self.verb("progress"), &body).within(REPORT_WITHIN)).await;
         if let Err(error) = sent {
             self.out.note(&format!("a progress report was not taken: {}", error.brief()));
         }
@@ -79,16 +81,15 @@ impl Session {
         routes::worker_verb(&self.worker_id, verb)
     }
 
-    /// Says that the worker lives, prolongs its leases and learns what it must stop, until told to end.
-    pub(crate) async fn keep_alive(&self, every: Duration, ended: CancellationToken) {
+    /// Says that the worker lives, prolongs its leases and learns what it must stop. Never ends by itself.
+    pub(crate) async fn keep_alive(&self, every: Duration) {
         let mut pauses = Pauses::of(&self.worker_id);
-        while !ended.is_cancelled() {
+        loop {
             let covered: HashSet<String> = self.held.ids().into_iter().take(BEAT_MAX).collect();
             let begun = time::now();
             let beat = tokio::select! {
                 beat = self.beat(&covered, every) => beat,
                 () = self.held.uncovered(&covered) => continue,
-                () = ended.cancelled() => return,
             };
             match beat {
                 Ok(answer) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{mpsc, watch};
+use tokio_util::task::AbortOnDropHandle;
 use towpath_server::http::wire::Json;
 
 use crate::cli::json_text;
@@ -25,12 +26,15 @@ pub(crate) const LINGER: Duration = Duration::from_millis(500);
 pub(crate) struct Stdout {
     shared: Arc<Mutex<Vec<u8>>>,
     reading: watch::Receiver<Reading>,
+    /// Ends with this: somebody outside the program's group may keep the pipe open for ever.
+    _reader: AbortOnDropHandle<()>,
 }
 
 /// Standard error as far as it has been read.
 pub(crate) struct Stderr {
     shared: Arc<Mutex<VecDeque<u8>>>,
     reading: watch::Receiver<Reading>,
+    _reader: AbortOnDropHandle<()>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,14 +49,14 @@ pub(crate) fn read_stdout<R: AsyncRead + Unpin + Send + 'static>(stream: Option<
     let shared = Arc::new(Mutex::new(Vec::new()));
     let (sender, reading) = watch::channel(Reading::On);
     let kept = Arc::clone(&shared);
-    tokio::spawn(async move {
+    let reader = tokio::spawn(async move {
         let ended = match stream {
             Some(stream) => fill(stream, &kept).await,
             None => Reading::Ended,
         };
         sender.send_replace(ended);
     });
-    Stdout { shared, reading }
+    Stdout { shared, reading, _reader: AbortOnDropHandle::new(reader) }
 }
 
 async fn fill(mut stream: impl AsyncRead + Unpin, kept: &Mutex<Vec<u8>>) -> Reading {
@@ -110,7 +114,7 @@ pub(crate) fn read_stderr<R: AsyncRead + Unpin + Send + 'static>(
     let shared = Arc::new(Mutex::new(VecDeque::new()));
     let (sender, reading) = watch::channel(Reading::On);
     let mut sorter = Sorter { tail: Arc::clone(&shared), progress, lines, line: Vec::new() };
-    tokio::spawn(async move {
+    let reader = tokio::spawn(async move {
         if let Some(mut stream) = stream {
             let mut chunk = vec![0; 8 * 1024];
             while let Ok(read @ 1..) = stream.read(&mut chunk).await {
@@ -120,7 +124,7 @@ pub(crate) fn read_stderr<R: AsyncRead + Unpin + Send + 'static>(
         }
         sender.send_replace(Reading::Ended);
     });
-    Stderr { shared, reading }
+    Stderr { shared, reading, _reader: AbortOnDropHandle::new(reader) }
 }
 
 /// Tells progress reports from other lines.

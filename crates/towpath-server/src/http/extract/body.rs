@@ -13,13 +13,12 @@ use serde::de::DeserializeOwned;
 
 use super::depth::{DEPTH_MAX, is_too_deep};
 use super::shape;
+use crate::http::app::App;
 use crate::http::codes::Code;
 use crate::http::error::{ApiError, payload_too_large};
 
 /// The largest body.
 pub(crate) const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The longest time in which a body may arrive.
-const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 /// So much of a refused body is read and thrown away, so that a client that is still writing gets to read the answer.
 const DISCARD_BYTES_MAX: usize = 16 * 1024 * 1024;
 const DISCARD_TIME_MAX: Duration = Duration::from_secs(5);
@@ -30,25 +29,25 @@ pub(crate) struct JsonBody<T>(pub(crate) T);
 /// A body that may be left out when everything in it has a default.
 pub(crate) struct OptionalJsonBody<T>(pub(crate) T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+impl<T: DeserializeOwned> FromRequest<App> for JsonBody<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         check_type(request.headers())?;
-        let text = read(request).await?;
+        let text = read(request, app.body_time_max()).await?;
         parse(&text).map(Self)
     }
 }
 
-impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalJsonBody<T> {
+impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalJsonBody<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let typed = request.headers().contains_key(CONTENT_TYPE);
         if typed {
             check_type(request.headers())?;
         }
-        let text = read(request).await?;
+        let text = read(request, app.body_time_max()).await?;
         match (text.is_empty(), typed) {
             (true, _) => Ok(Self(T::default())),
             (false, true) => parse(&text).map(Self),
@@ -75,7 +74,7 @@ fn wrong_type(what: &str) -> ApiError {
 }
 
 /// Reads the body, unless it is too large; then little of it is looked at and none of it kept.
-async fn read(request: Request) -> Result<Bytes, ApiError> {
+async fn read(request: Request, time_max: Duration) -> Result<Bytes, ApiError> {
     let announced = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|bytes| bytes > BODY_BYTES_MAX as u64) {
         // A client that expects `100 Continue` has not sent anything yet and now never will.
@@ -85,8 +84,8 @@ async fn read(request: Request) -> Result<Bytes, ApiError> {
         return Err(too_large(announced));
     }
     let mut body = request.into_body();
-    match tokio::time::timeout(BODY_TIME_MAX, collect(&mut body)).await {
-        Err(_elapsed) => Err(ApiError::new(Code::BodyTimeout, "the body did not arrive within 30 seconds")),
+    match tokio::time::timeout(time_max, collect(&mut body)).await {
+        Err(_elapsed) => Err(ApiError::new(Code::BodyTimeout, format!("the body did not arrive within {time_max:?}")).field("body")),
         Ok(Ok(Some(bytes))) => Ok(bytes),
         Ok(Ok(None)) => {
             discard(body).await;

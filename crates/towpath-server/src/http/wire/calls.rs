@@ -5,17 +5,17 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Json;
 
-/// A call to make. Everything but `params` has a default.
+/// A call to make. Everything has a default.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallBody {
     /// The function's parameters, usually an object. Default `{}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub params: Option<Json>,
     /// The item the caller was working on, carried along for the handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub input_item: Option<Json>,
     /// Where the function is known. Default `__global__`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,7 +58,7 @@ pub struct CallAnswer {
     /// Always true here; a failure is an error with status 424.
     pub success: bool,
     /// What the handler returned.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub data: Json,
     /// What the acknowledgement is worth: `fsync` or `memory`.
     pub durability: String,
@@ -136,11 +136,11 @@ pub struct CallDetail {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed_as: Option<String>,
     /// Its parameters.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub params: Json,
     /// Its input item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub input_item: Option<Json>,
 }
 
@@ -150,7 +150,7 @@ pub struct ProgressDetail {
     /// Rises with every report of the call.
     pub number: u32,
     /// What the handler said.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub value: Json,
 }
 
@@ -161,7 +161,7 @@ pub struct OutcomeBody {
     pub kind: String,
     /// The result, with `ok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub data: Option<Json>,
     /// The error, with `failed` and `dead`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,7 +180,7 @@ pub struct FailureBody {
     pub message: String,
     /// Anything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub details: Option<Json>,
 }
 

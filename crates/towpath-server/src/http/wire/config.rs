@@ -11,7 +11,7 @@ pub struct ConfigBody {
     /// Rises with every change; 0 when nobody has ever set it.
     pub version: u64,
     /// Its value, `null` when nobody has ever set it.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub value: Json,
     /// When it was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -23,7 +23,7 @@ pub struct ConfigBody {
 #[serde(deny_unknown_fields)]
 pub struct SetConfigBody {
     /// The new value, any JSON.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub value: Json,
     /// Only if the version still is this; otherwise 409 `config_conflict`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

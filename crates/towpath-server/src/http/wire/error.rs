@@ -27,7 +27,7 @@ pub struct ErrorDetail {
     pub hint: Option<String>,
     /// Anything else a program may want: a call id, the phase of a time-out, the closest names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub details: Option<Json>,
     /// `none`: certainly nothing happened. `unknown`: ask by id, or repeat with the same id.
     pub effect: Effect,

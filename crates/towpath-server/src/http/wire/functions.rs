@@ -19,7 +19,7 @@ pub struct DefineBody {
     pub description: Option<String>,
     /// Parameter definitions, an array, or a JSON Schema, an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub parameters: Option<Json>,
     /// How its calls are retried.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
@@ -117,17 +117,17 @@ pub struct FunctionBody {
     pub description: Option<String>,
     /// Its parameter definitions or JSON Schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub parameters: Option<Json>,
     /// How its calls are retried.
-    #[schema(value_type = Object)]
+    #[schema(value_type = RetryBody)]
     pub retry: RetryPolicy,
     /// What it can take.
-    #[schema(value_type = Object)]
+    #[schema(value_type = LimitsBody)]
     pub limits: FunctionLimits,
     /// Where its calls are pushed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<TargetBody>)]
     pub target: Option<PushTarget>,
     /// Calls that wait for a worker.
     pub queued: u64,

@@ -35,7 +35,7 @@ pub struct OfferBody {
     pub description: Option<String>,
     /// Parameter definitions, an array of `{name, type, required, default, description}`, or a JSON Schema, an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub parameters: Option<Json>,
     /// How many of its calls this worker takes at once. Default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,11 +97,11 @@ pub struct ClaimedCall {
     /// In which scope.
     pub scope: String,
     /// The parameters.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub params: Json,
     /// The item the caller was working on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub input_item: Option<Json>,
     /// 1 until a handler has failed.
     pub attempt: u32,
@@ -142,7 +142,7 @@ pub struct ResultBody {
     pub success: bool,
     /// The result, if it went well. Default `null`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub data: Option<Json>,
     /// The error, if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
@@ -160,7 +160,7 @@ pub struct ResultError {
     pub message: String,
     /// Anything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Value>)]
     pub details: Option<Json>,
     /// Whether trying again makes sense. Default true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -223,7 +223,7 @@ pub struct ProgressBody {
     /// Which delivery.
     pub delivery_id: String,
     /// What to show: any JSON, at most 64 KiB.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub progress: Json,
 }
 
