@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::support::faulty::{FaultyStore, When, Which};
 use crate::support::{Crowd, call, on_the_model, seconds, start};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use towpath::testing::TestTowpath;
 use towpath::{CallContext, CallId, FunctionLimits, FunctionOptions, HandlerError, Phase, Towpath, VirtualClock};
 
@@ -81,6 +82,49 @@ async fn a_handler_has_its_permit_again_before_it_goes_on(test: TestTowpath) {
     assert_eq!(crowd.most(), 2);
 }
 
+async fn a_handler_that_waits_for_its_permit_does_not_take_it_while_another_nested_call_waits(test: TestTowpath) {
+    let gates: [Arc<Semaphore>; 3] = std::array::from_fn(|_| Arc::new(Semaphore::new(0)));
+    let [first_may_end, second_may_begin, holder_may_end] = gates.clone();
+    let pass = |gate: &Arc<Semaphore>| {
+        let gate = Arc::clone(gate);
+        move |(): (), _: CallContext| {
+            let gate = Arc::clone(&gate);
+            async move {
+                gate.acquire().await?.forget();
+                Ok::<_, HandlerError>(())
+            }
+        }
+    };
+    let outer = move |(): (), ctx: CallContext| {
+        let second_may_begin = Arc::clone(&second_may_begin);
+        async move {
+            let first = ctx.call::<(), _>("first", &()).into_future();
+            let second = async {
+                second_may_begin.acquire().await.unwrap().forget();
+                ctx.call::<(), _>("second", &()).await
+            };
+            tokio::try_join!(first, second)?;
+            Ok::<_, HandlerError>("both")
+        }
+    };
+    let second = |(): (), _: CallContext| async { Ok::<_, HandlerError>(()) };
+    let one = test.worker().concurrency(1).function("outer", outer).function("second", second).function("holder", pass(&holder_may_end));
+    let _one = one.start().await.unwrap();
+    let _two = test.worker().function("first", pass(&first_may_end)).start().await.unwrap();
+
+    let call = start(test.call::<String, _>("outer", &()));
+    test.settle().await;
+    test.call::<(), _>("holder", &()).detach().await.unwrap();
+    // Step by step: the holder has the permit, the first nested call ends, its caller wants the permit back, the second one begins.
+    test.settle().await;
+    for gate in &gates {
+        assert!(!call.is_finished());
+        gate.add_permits(1);
+        test.settle().await;
+    }
+    assert_eq!(call.await.unwrap().unwrap(), "both");
+}
+
 async fn a_nested_call_that_is_given_up_leaves_the_permits_in_order(test: TestTowpath) {
     let impatient = |(): (), ctx: CallContext| async move {
         for _ in 0..3 {
@@ -141,6 +185,7 @@ crate::on_every_store! {
     recursion_without_end_stops_at_a_thousand
     nested_calls_side_by_side_need_no_second_permit
     a_handler_has_its_permit_again_before_it_goes_on
+    a_handler_that_waits_for_its_permit_does_not_take_it_while_another_nested_call_waits
     a_nested_call_that_is_given_up_leaves_the_permits_in_order
     a_nested_call_ends_at_the_latest_when_its_caller_does
     a_nested_call_knows_where_it_comes_from

@@ -371,6 +371,25 @@ async fn short_calls_are_never_renewed_and_long_ones_all_at_once() {
 }
 
 #[tokio::test]
+async fn a_handler_that_ends_after_its_lease_was_lost_is_not_even_answered() {
+    let clock = VirtualClock::new();
+    let model = Arc::new(towpath_conformance::model::ModelStore::new(Arc::new(clock.clone())));
+    let store = FaultyStore::new(model, Which::None, When::Before);
+    let test = TestTowpath::with_store(Arc::<FaultyStore>::clone(&store), clock);
+    let handler = |(): (), ctx: CallContext| async move {
+        ctx.cancelled().await;
+        Ok::<_, HandlerError>(())
+    };
+    let worker = test.worker().id(worker_id("w")).concurrency(1).function("wait", handler).start().await.unwrap();
+    test.call::<(), _>("wait", &()).detach().await.unwrap();
+    test.settle().await;
+    test.store().unregister(&worker_id("w")).await.unwrap();
+    test.store().claim(claim_of("wait", "another")).await.unwrap();
+    test.advance(seconds(10)).await;
+    assert_eq!((worker.held(), store.count("complete")), (0, 0));
+}
+
+#[tokio::test]
 async fn leases_that_began_at_different_times_are_renewed_together() {
     let clock = VirtualClock::new();
     let model = Arc::new(towpath_conformance::model::ModelStore::new(Arc::new(clock.clone())));

@@ -19,16 +19,21 @@ macro_rules! on_every_store {
         mod on_the_model {
             $(#[tokio::test]
             async fn $test() {
-                super::$test($crate::support::on_the_model()).await;
+                $crate::support::in_time(super::$test($crate::support::on_the_model())).await;
             })*
         }
         mod on_the_embedded_store {
             $(#[tokio::test]
             async fn $test() {
-                super::$test(towpath::testing::TestTowpath::new().await).await;
+                $crate::support::in_time(super::$test(towpath::testing::TestTowpath::new().await)).await;
             })*
         }
     };
+}
+
+/// A test that is stuck fails instead of hanging. By the real clock: nothing else moves when everything is stuck.
+pub(crate) async fn in_time<T>(test: impl Future<Output = T>) -> T {
+    tokio::time::timeout(seconds(120), test).await.expect("the test is stuck")
 }
 
 pub(crate) fn on_the_model() -> TestTowpath {
