@@ -203,6 +203,7 @@ macro_rules! every_case {
                 a_watcher_hears_a_cancellation
                 a_watcher_hears_an_end_that_time_brought
                 a_watcher_hears_an_end_that_a_claim_found
+                a_watcher_hears_that_a_call_is_poisoned
                 a_watcher_hears_a_dead_letter
                 a_watcher_hears_nothing_of_other_calls
             }

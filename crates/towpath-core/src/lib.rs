@@ -23,7 +23,6 @@
 //! let claim = Claim {
 //!     worker: WorkerId::new("worker-1").unwrap(),
 //!     lease: Duration::from_secs(30),
-//!     max_deliveries: 5,
 //! };
 //! let (call, reply) = step(call, CallCommand::Claim(claim), now);
 //! assert_eq!(call.state, CallState::Running);

@@ -116,7 +116,7 @@ fn take(tx: &mut Tx<'_>, want: &ClaimCalls, function: &Function, max: u32, found
             return Ok(());
         }
         for (stored, delivery) in queued {
-            if let Some(delivery) = claim_one(tx, want, function, stored, delivery)? {
+            if let Some(delivery) = claim_one(tx, want, stored, delivery)? {
                 found.push(delivery);
                 left -= 1;
             }
@@ -148,9 +148,8 @@ fn read_queued(row: &Row<'_>, tx: &Tx<'_>, function: &Function) -> Moved<(Stored
     Ok((stored, delivery))
 }
 
-fn claim_one(tx: &mut Tx<'_>, want: &ClaimCalls, function: &Function, stored: Stored, mut delivery: Delivery) -> Moved<Option<Delivery>> {
-    let max_deliveries = function.definition.retry.max_deliveries;
-    let claim = Claim { worker: want.worker.clone(), lease: want.lease, max_deliveries };
+fn claim_one(tx: &mut Tx<'_>, want: &ClaimCalls, stored: Stored, mut delivery: Delivery) -> Moved<Option<Delivery>> {
+    let claim = Claim { worker: want.worker.clone(), lease: want.lease };
     let (_, reply) = apply(tx, stored, CallCommand::Claim(claim))?;
     if let CallReply::Claimed { number, until } = reply {
         delivery.id.number = number;

@@ -83,7 +83,8 @@ fn fire_call(tx: &mut Tx<'_>, seq: i64, fired: &mut Fired) -> Moved<()> {
     if before == CallState::Running && stored.call.lease_until.is_some_and(|until| until <= tx.now) {
         tx.after.silent.extend(stored.call.holder.clone());
     }
-    let (stored, reply) = apply(tx, stored, CallCommand::ComeDue)?;
+    let max_deliveries = tx.memory.function_of(&stored)?.definition.retry.max_deliveries;
+    let (stored, reply) = apply(tx, stored, CallCommand::ComeDue { max_deliveries })?;
     match reply {
         CallReply::Forget => {
             forget(tx, &stored)?;

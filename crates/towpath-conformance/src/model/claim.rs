@@ -4,7 +4,7 @@
 //!   submit comes first, however often it was delivered before.
 //! - Of a function no more are delivered than fit under the worker's `Offer::concurrency` and the function's `max_concurrent`; calls that
 //!   run but are parked count for neither. A worker that never registered has no offer, hence only the function's limit.
-//! - A call that is found expired or poisoned ends there and then and does not count. A claim looks no further than it has room for.
+//! - A call that is found expired ends there and then and does not count. A claim looks no further than it has room for.
 //! - A claim that waits is served within the transition that made work for it, first come first served.
 //! - A claim that waits ends empty when a lease of its worker runs out: whoever let that happen may be gone, and shall not be given more
 //!   until it asks again.
@@ -95,13 +95,12 @@ impl State {
     fn claim_of(&mut self, function: &FunctionKey, room: usize, want: &ClaimCalls, now: Timestamp) -> Vec<Delivery> {
         let queued = self.records.calls_of(function).filter(|record| record.call.state == CallState::Queued);
         let queued: Vec<CallId> = queued.map(|record| record.call.call_id.clone()).collect();
-        let max_deliveries = self.records.retry_policy(function).max_deliveries;
         let mut claimed = Vec::new();
         for call_id in queued {
             if claimed.len() >= room {
                 break;
             }
-            let claim = Claim { worker: want.worker.clone(), lease: want.lease, max_deliveries };
+            let claim = Claim { worker: want.worker.clone(), lease: want.lease };
             if let Some(CallReply::Claimed { number, until }) = self.put(&call_id, CallCommand::Claim(claim), now) {
                 claimed.extend(self.records.delivery(DeliveryId { call_id, number }, until, now));
             }

@@ -81,7 +81,9 @@ impl State {
         if let Some(silent) = self.records.record(&call_id).and_then(|record| record.silent_holder(now)) {
             self.dismiss_claims_of(&silent);
         }
-        let reply = self.put(&call_id, CallCommand::ComeDue, now);
+        let max_deliveries =
+            self.records.record(&call_id).map_or(0, |record| self.records.retry_policy(&record.request.function).max_deliveries);
+        let reply = self.put(&call_id, CallCommand::ComeDue { max_deliveries }, now);
         let ended = self.records.record(&call_id).and_then(Record::ended);
         match (reply, ended, before) {
             (Some(CallReply::Forget), ..) => fired.forgotten += 1,

@@ -92,11 +92,11 @@ pub enum CallEvent {
     Retry,
     /// The worker failed and there is none.
     Exhaust,
-    /// It has outlived too many workers.
+    /// The worker's lease is over, and it was one too many.
     Poison,
     /// The worker hands it back unharmed.
     Release,
-    /// The worker's lease is over.
+    /// The worker's lease is over, and another one may try.
     LeaseEnd,
     /// The wait before the next attempt is over.
     DelayEnd,
@@ -145,14 +145,13 @@ pub fn next(from: CallState, event: CallEvent) -> Result<CallState, Illegal> {
     use CallState as S;
     match (from, event) {
         (S::Queued, E::Claim) => Ok(S::Running),
-        (S::Queued, E::Poison) => Ok(S::Dead),
         (S::Queued | S::Delayed, E::Deadline) => Ok(S::Expired),
         (S::Queued | S::Delayed, E::Cancel) => Ok(S::Cancelled),
         (S::Delayed, E::DelayEnd) => Ok(S::Queued),
         (S::Running, E::Complete) => Ok(S::Completed),
         (S::Running, E::Fail) => Ok(S::Failed),
         (S::Running, E::Retry) => Ok(S::Delayed),
-        (S::Running, E::Exhaust) => Ok(S::Dead),
+        (S::Running, E::Exhaust | E::Poison) => Ok(S::Dead),
         (S::Running, E::Release | E::LeaseEnd) => Ok(S::Queued),
         (S::Running, E::Deadline) => Ok(S::TimedOut),
         (S::Running, E::Cancel) => Ok(S::Running), // a request: the worker learns of it at its next renewal

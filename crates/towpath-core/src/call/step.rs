@@ -22,8 +22,6 @@ pub struct Claim {
     pub worker: WorkerId,
     /// How long it may be silent.
     pub lease: Duration,
-    /// How many workers the call may outlive, by its function's policy.
-    pub max_deliveries: u32,
 }
 
 /// What is asked of a call.
@@ -59,7 +57,10 @@ pub enum CallCommand {
     /// End it without a result, or ask its worker to.
     Cancel,
     /// Do what is due.
-    ComeDue,
+    ComeDue {
+        /// How many workers the call may outlive, by its function's policy.
+        max_deliveries: u32,
+    },
     /// Deal with a dead letter.
     Settle {
         /// The call that replays it, or none if it is dropped.
@@ -77,7 +78,7 @@ pub enum CallReply {
         /// The end of the lease.
         until: Timestamp,
     },
-    /// Not delivered: claiming it showed that it is over (expired, poisoned) or not waiting at all.
+    /// Not delivered: its deadline has passed, with which it ended, or it was not waiting at all.
     NotClaimed,
     /// The lease holds.
     Held {
@@ -144,7 +145,7 @@ pub fn step(call: Call, command: CallCommand, now: Timestamp) -> (Call, CallRepl
         CallCommand::Release(held) => release(call, &held, now),
         CallCommand::Park { held, parked } => park(call, &held, parked),
         CallCommand::Cancel => cancel(call, now),
-        CallCommand::ComeDue => come_due(call, now),
+        CallCommand::ComeDue { max_deliveries } => come_due(call, max_deliveries, now),
         CallCommand::Settle { replayed_as } => settle(call, replayed_as, now),
     }
 }
@@ -155,11 +156,6 @@ fn claim(mut call: Call, want: Claim, now: Timestamp) -> (Call, CallReply) {
     }
     if now >= call.deadline {
         return (end(call, CallEvent::Deadline, Outcome::Expired, now), CallReply::NotClaimed);
-    }
-    if call.crashes >= want.max_deliveries {
-        let failure = Failure::new("poisoned", format!("{} workers in a row stopped answering while they ran this call", call.crashes));
-        let outcome = Outcome::Dead { reason: DeadReason::Poisoned, failure };
-        return (end(call, CallEvent::Poison, outcome, now), CallReply::NotClaimed);
     }
     go(&mut call, CallEvent::Claim);
     let until = now + want.lease;
@@ -249,7 +245,7 @@ fn cancel(mut call: Call, now: Timestamp) -> (Call, CallReply) {
     }
 }
 
-fn come_due(mut call: Call, now: Timestamp) -> (Call, CallReply) {
+fn come_due(mut call: Call, max_deliveries: u32, now: Timestamp) -> (Call, CallReply) {
     if call.due().is_none_or(|due| now < due) {
         return (call, CallReply::NotDue);
     }
@@ -258,12 +254,7 @@ fn come_due(mut call: Call, now: Timestamp) -> (Call, CallReply) {
         CallState::Queued | CallState::Delayed if late => end(call, CallEvent::Deadline, Outcome::Expired, now),
         CallState::Running if call.cancel_requested => end(call, CallEvent::Stop, Outcome::Cancelled, now),
         CallState::Running if late => end(call, CallEvent::Deadline, Outcome::TimedOut, now),
-        CallState::Running => {
-            go(&mut call, CallEvent::LeaseEnd);
-            call.crashes = call.crashes.saturating_add(1);
-            put_down(&mut call);
-            call
-        }
+        CallState::Running => lose_worker(call, max_deliveries, now),
         CallState::Queued | CallState::Delayed => {
             go(&mut call, CallEvent::DelayEnd);
             call.not_before = None;
@@ -272,6 +263,23 @@ fn come_due(mut call: Call, now: Timestamp) -> (Call, CallReply) {
         _ended => return (call, CallReply::Forget),
     };
     (call, CallReply::Moved)
+}
+
+/// The lease is over: another worker gets the call, unless it has outlived too many.
+fn lose_worker(mut call: Call, max_deliveries: u32, now: Timestamp) -> Call {
+    call.crashes = call.crashes.saturating_add(1);
+    if call.crashes >= max_deliveries {
+        let message = format!("{} stopped answering while running this call", workers(call.crashes));
+        let outcome = Outcome::Dead { reason: DeadReason::Poisoned, failure: Failure::new("poisoned", message) };
+        return end(call, CallEvent::Poison, outcome, now);
+    }
+    go(&mut call, CallEvent::LeaseEnd);
+    put_down(&mut call);
+    call
+}
+
+fn workers(count: u32) -> String {
+    if count == 1 { "its worker".to_owned() } else { format!("{count} workers") }
 }
 
 fn settle(mut call: Call, replayed_as: Option<CallId>, now: Timestamp) -> (Call, CallReply) {

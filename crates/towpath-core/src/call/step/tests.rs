@@ -29,7 +29,7 @@ fn answer() -> impl Strategy<Value = Answer> {
 fn command() -> impl Strategy<Value = CallCommand> {
     let policy = RetryPolicy { max_attempts: 2, ..RetryPolicy::default() };
     let lease = Duration::from_secs(10);
-    let claim = move |name| CallCommand::Claim(Claim { worker: worker(name), lease, max_deliveries: 2 });
+    let claim = move |name| CallCommand::Claim(Claim { worker: worker(name), lease });
     prop_oneof![
         3 => prop::sample::select(vec!["w1", "w2"]).prop_map(claim),
         1 => held().prop_map(move |held| CallCommand::Renew { held, lease }),
@@ -37,7 +37,7 @@ fn command() -> impl Strategy<Value = CallCommand> {
         1 => held().prop_map(CallCommand::Release),
         1 => (held(), any::<bool>()).prop_map(|(held, parked)| CallCommand::Park { held, parked }),
         1 => Just(CallCommand::Cancel),
-        3 => Just(CallCommand::ComeDue),
+        3 => Just(CallCommand::ComeDue { max_deliveries: 3 }),
         1 => Just(CallCommand::Settle { replayed_as: None }),
     ]
 }
@@ -112,8 +112,8 @@ proptest! {
         }
         if let Some(due) = call.due() {
             let early = Timestamp::from_millis(due.as_millis() - early_ms);
-            prop_assert_eq!(step(call.clone(), CallCommand::ComeDue, early), (call.clone(), CallReply::NotDue));
-            let (_, reply) = step(call, CallCommand::ComeDue, due);
+            prop_assert_eq!(step(call.clone(), CallCommand::ComeDue { max_deliveries: 3 }, early), (call.clone(), CallReply::NotDue));
+            let (_, reply) = step(call, CallCommand::ComeDue { max_deliveries: 3 }, due);
             prop_assert!(matches!(reply, CallReply::Moved | CallReply::Forget));
         }
     }
@@ -121,14 +121,14 @@ proptest! {
 
 /// The commands that lead to each move of the table, from a new call, with the seconds that pass before each.
 fn paths() -> Vec<Vec<(u64, CallCommand)>> {
-    let claim = || (0, CallCommand::Claim(Claim { worker: worker("w1"), lease: Duration::from_secs(10), max_deliveries: 1 }));
+    let claim = || (0, CallCommand::Claim(Claim { worker: worker("w1"), lease: Duration::from_secs(10) }));
     let held = Held { worker: worker("w1"), number: 1 };
     let say = |answer, max_attempts| {
         let policy = RetryPolicy { max_attempts, ..RetryPolicy::default() };
         (0, CallCommand::Answer { held: held.clone(), answer, policy })
     };
     let fail = |retry, max_attempts| say(Answer::Failed { failure: Failure::new("busy", "it went wrong"), retry }, max_attempts);
-    let due = |after_s| (after_s, CallCommand::ComeDue);
+    let due = |after_s| (after_s, CallCommand::ComeDue { max_deliveries: 2 });
     let cancel = || (0, CallCommand::Cancel);
     vec![
         vec![claim(), say(Answer::Ok(Payload::null()), 1)],
@@ -137,7 +137,7 @@ fn paths() -> Vec<Vec<(u64, CallCommand)>> {
         vec![claim(), fail(Retry::ByPolicy, 2), due(60)],
         vec![claim(), fail(Retry::ByPolicy, 2), cancel()],
         vec![claim(), fail(Retry::ByPolicy, 1), (0, CallCommand::Settle { replayed_as: None })],
-        vec![claim(), due(10), claim()],
+        vec![claim(), due(10), claim(), due(10)],
         vec![claim(), (0, CallCommand::Release(held.clone()))],
         vec![claim(), due(60)],
         vec![claim(), cancel(), say(Answer::Cancelled, 1)],
