@@ -44,6 +44,7 @@ CREATE TABLE calls (
   delivery         INTEGER NOT NULL,     -- the number of the latest delivery; it only rises
   holder           TEXT,                 -- the worker of the latest delivery
   started_ms       INTEGER,
+  lease_ms         INTEGER NOT NULL,     -- how long the holder may be silent
   lease_until_ms   INTEGER,
   parked           INTEGER NOT NULL,
   cancel_requested INTEGER NOT NULL,

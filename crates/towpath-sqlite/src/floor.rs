@@ -11,11 +11,12 @@ use rusqlite::Connection;
 use crate::open::{self, Location, OpenError, OpenOptions};
 
 const INSERT_CALL: &str = "INSERT INTO calls (seq, call_id, function_id, state, due_ms, submitted_ms, deadline_ms, retain_ms, failures, \
-     crashes, delivery, parked, cancel_requested) VALUES (?1, ?2, 1, 'queued', ?3, ?4, ?3, 600000, 0, 0, 0, 0, 0)";
+     crashes, delivery, lease_ms, parked, cancel_requested) VALUES (?1, ?2, 1, 'queued', ?3, ?4, ?3, 600000, 0, 0, 0, 0, 0, 0)";
 const INSERT_REQUEST: &str = "INSERT INTO call_requests (seq, params, depth) VALUES (?1, ?2, 0)";
 const CLAIM: &str = "UPDATE calls SET state = 'running', due_ms = ?2, delivery = 1, holder = 'worker-1', started_ms = ?3, \
-     lease_until_ms = ?2 WHERE seq = ?1";
-const COMPLETE: &str = "UPDATE calls SET state = 'completed', due_ms = ?2, lease_until_ms = NULL, ended_ms = ?3 WHERE seq = ?1";
+     lease_ms = 30000, lease_until_ms = ?2 WHERE seq = ?1";
+const COMPLETE: &str =
+    "UPDATE calls SET state = 'completed', due_ms = ?2, lease_ms = 0, lease_until_ms = NULL, ended_ms = ?3 WHERE seq = ?1";
 const INSERT_OUTCOME: &str = "INSERT INTO call_outcomes (seq, kind, data) VALUES (?1, 'ok', ?2)";
 
 const NOW: i64 = 1_800_000_000_000;
@@ -30,7 +31,8 @@ pub struct Floor {
 impl Floor {
     /// Opens a new database in `folder` as the store would, `synchronous=FULL` included.
     pub fn open(folder: &Path, params: &str) -> Result<Self, OpenError> {
-        let options = OpenOptions { location: Location::Path(folder.join("floor.db")), owner: "towpath bench".to_owned() };
+        let options =
+            OpenOptions { location: Location::Path(folder.join("floor.db")), owner: "towpath bench".to_owned(), renew_leases: false };
         let opened = open::open(&options)?;
         Ok(Self { conn: opened.writer, next_seq: 1, params: params.to_owned() })
     }

@@ -8,7 +8,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-//! let options = OpenOptions { location: Location::Memory, owner: "the example".into() };
+//! let options = OpenOptions { location: Location::Memory, owner: "the example".into(), renew_leases: true };
 //! let store = SqliteStore::open(&options, Arc::new(VirtualClock::new()))?;
 //! assert!(store.functions().await?.is_empty());
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -214,6 +214,11 @@ impl Memory {
         self.running.get(call_id)
     }
 
+    /// All calls in workers' hands.
+    pub(crate) fn running_mut(&mut self) -> impl Iterator<Item = &mut Stored> {
+        self.running.values_mut()
+    }
+
     /// Moves a call from its old seat to where it is now, in all counts.
     pub(crate) fn recount(&mut self, before: &Seat, now: &Stored) {
         self.leave(now, before);

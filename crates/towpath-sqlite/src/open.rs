@@ -30,6 +30,9 @@ pub struct OpenOptions {
     pub location: Location,
     /// Who opens it, for the message that a second one gets: `towpath serve on 127.0.0.1:8690`.
     pub owner: String,
+    /// Count every lease from the opening on, because nobody could renew it while the store was closed: workers that have lived on keep
+    /// their calls.
+    pub renew_leases: bool,
 }
 
 /// Why the store cannot be opened. The text says what to do.

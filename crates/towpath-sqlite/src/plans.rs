@@ -4,7 +4,7 @@ use crate::open::{self, Location, OpenOptions};
 use crate::{calls, claims, timers};
 
 fn plan(sql: &str) -> String {
-    let opened = open::open(&OpenOptions { location: Location::Memory, owner: String::new() }).unwrap();
+    let opened = open::open(&OpenOptions { location: Location::Memory, owner: String::new(), renew_leases: false }).unwrap();
     let mut statement = opened.writer.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let count = statement.parameter_count();
     let details = statement.query_map(rusqlite::params_from_iter((0..count).map(|_| 1_i64)), |row| row.get::<_, String>(3)).unwrap();

@@ -19,7 +19,7 @@ use crate::trouble::{Moved, Trouble};
 macro_rules! call_columns {
     () => {
         "c.seq, c.call_id, c.function_id, c.state, c.submitted_ms, c.deadline_ms, c.retain_ms, c.failures, c.crashes, c.delivery, \
-         c.holder, c.started_ms, c.lease_until_ms, c.parked, c.cancel_requested, c.not_before_ms, c.ended_ms, c.last_failure, \
+         c.holder, c.started_ms, c.lease_ms, c.lease_until_ms, c.parked, c.cancel_requested, c.not_before_ms, c.ended_ms, c.last_failure, \
          c.replayed_as"
     };
 }
@@ -32,19 +32,19 @@ macro_rules! request_columns {
 pub(crate) use {call_columns, request_columns};
 
 /// Where the columns after those of a call begin.
-pub(crate) const AFTER_CALL: usize = 19;
+pub(crate) const AFTER_CALL: usize = 20;
 /// Where the columns after those of a call and its request begin.
 pub(crate) const AFTER_REQUEST: usize = AFTER_CALL + 6;
 
 // Hot statements take their values by position: finding a parameter by its name costs as much as binding it.
 const INSERT_CALL: &str = "INSERT INTO calls (seq, call_id, function_id, state, due_ms, submitted_ms, deadline_ms, retain_ms, failures, \
-     crashes, delivery, parked, cancel_requested) VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, 0, 0, 0, 0, 0) \
+     crashes, delivery, lease_ms, parked, cancel_requested) VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, 0, 0, 0, 0, 0, 0) \
      ON CONFLICT (call_id) DO NOTHING";
 const INSERT_REQUEST: &str = "INSERT INTO call_requests (seq, params, input_item, idempotency_key, depth, parent, traceparent) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 const UPDATE_CALL: &str = "UPDATE calls SET state = ?2, due_ms = ?3, failures = ?4, crashes = ?5, delivery = ?6, holder = ?7, \
      started_ms = ?8, lease_until_ms = ?9, parked = ?10, cancel_requested = ?11, not_before_ms = ?12, ended_ms = ?13, \
-     last_failure = ?14, replayed_as = ?15 WHERE seq = ?1";
+     last_failure = ?14, replayed_as = ?15, lease_ms = ?16 WHERE seq = ?1";
 const INSERT_OUTCOME: &str = "INSERT INTO call_outcomes (seq, kind, data, failure) VALUES (?1, ?2, ?3, ?4)";
 const SELECT_OUTCOME: &str = "SELECT kind, data, failure FROM call_outcomes WHERE seq = ?1";
 
@@ -98,14 +98,15 @@ pub(crate) fn read_call(row: &Row<'_>) -> Moved<Stored> {
         delivery: row.get(9)?,
         holder: optional_name(row, 10)?,
         started_at: instant(row, 11)?,
-        lease_until: instant(row, 12)?,
-        parked: row.get(13)?,
-        cancel_requested: row.get(14)?,
-        not_before: instant(row, 15)?,
-        ended_at: instant(row, 16)?,
-        last_failure: row.get::<_, Option<String>>(17)?.map(|text| read_failure(&text)).transpose()?,
+        lease: from_millis(row.get(12)?),
+        lease_until: instant(row, 13)?,
+        parked: row.get(14)?,
+        cancel_requested: row.get(15)?,
+        not_before: instant(row, 16)?,
+        ended_at: instant(row, 17)?,
+        last_failure: row.get::<_, Option<String>>(18)?.map(|text| read_failure(&text)).transpose()?,
         outcome: None,
-        replayed_as: optional_name(row, 18)?,
+        replayed_as: optional_name(row, 19)?,
     };
     Ok(Stored { seq: row.get(0)?, function_id: row.get(2)?, call })
 }
@@ -168,6 +169,7 @@ pub(crate) fn update_call(conn: &Connection, stored: &Stored) -> Moved<()> {
         call.ended_at.map(Timestamp::as_millis),
         call.last_failure.as_ref().map(write_failure),
         call.replayed_as.as_ref().map(CallId::as_str),
+        millis(call.lease),
     ))?;
     Ok(())
 }

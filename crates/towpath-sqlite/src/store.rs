@@ -62,7 +62,15 @@ impl SqliteStore {
         let opened = open::open(options)?;
         let unreadable = |cause| OpenError::Sqlite { path: opened.name.clone().into(), cause };
         let load = |conn: &Connection| {
-            let memory = Memory::load(conn)?;
+            let mut memory = Memory::load(conn)?;
+            if options.renew_leases
+                && let Err(trouble) = timers::renew_leases(conn, &mut memory, clock.now())
+            {
+                // A full disk, say. Without it calls are only taken back sooner than need be.
+                tracing::warn!(%trouble, "leases could not be renewed at the opening");
+                conn.execute_batch("ROLLBACK")?;
+                memory = Memory::load(conn)?;
+            }
             let next_due = timers::next_due(conn, &memory)?;
             Ok((memory, next_due))
         };

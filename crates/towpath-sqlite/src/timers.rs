@@ -9,7 +9,7 @@ use towpath_core::time::Timestamp;
 use crate::calls::{apply, by_seq, ended};
 use crate::memory::{Memory, Seat, Worker};
 use crate::registry::remove_worker;
-use crate::rows::Stored;
+use crate::rows::{self, Stored};
 use crate::trouble::Moved;
 use crate::writer::Tx;
 
@@ -75,6 +75,17 @@ pub(crate) fn next_due(conn: &Connection, memory: &Memory) -> Moved<Option<Times
     let call: Option<i64> = conn.prepare_cached(NEXT_DUE)?.query_row([], |row| row.get(0)).optional()?;
     let worker = memory.workers.values().map(Worker::is_removed_at).min();
     Ok([call.map(Timestamp::from_millis), worker].into_iter().flatten().min())
+}
+
+/// Counts every lease from now on. One move, so that an opening which is cut off has renewed all of them or none.
+pub(crate) fn renew_leases(conn: &Connection, memory: &mut Memory, now: Timestamp) -> Moved<()> {
+    conn.execute_batch("BEGIN IMMEDIATE")?;
+    for stored in memory.running_mut() {
+        stored.call = stored.call.clone().after_absence(now);
+        rows::update_call(conn, stored)?;
+    }
+    conn.execute_batch("COMMIT")?;
+    Ok(())
 }
 
 fn fire_call(tx: &mut Tx<'_>, seq: i64, fired: &mut Fired) -> Moved<()> {

@@ -9,7 +9,7 @@ use towpath_core::store::Store;
 use towpath_sqlite::{Location, OpenOptions, SqliteStore};
 
 fn open(location: Location, clock: &Arc<dyn Clock>) -> Arc<SqliteStore> {
-    let options = OpenOptions { location, owner: "the conformance suite".to_owned() };
+    let options = OpenOptions { location, owner: "the conformance suite".to_owned(), renew_leases: false };
     Arc::new(SqliteStore::open(&options, Arc::clone(clock)).expect("a fresh folder, or one that was closed, can be opened"))
 }
 

@@ -62,7 +62,7 @@ async fn a_full_disk_refuses_loses_nothing_and_recovers() {
     let disk = SmallDisk::mount();
     let filler = disk.path().join("filler");
     fs::write(&filler, vec![0_u8; 2 * 1024 * 1024]).unwrap();
-    let options = OpenOptions { location: Location::Path(disk.path().join("data")), owner: "the test".to_owned() };
+    let options = OpenOptions { location: Location::Path(disk.path().join("data")), owner: "the test".to_owned(), renew_leases: false };
     let store = SqliteStore::open(&options, Arc::new(VirtualClock::new())).unwrap();
     store.define(FunctionDefinition::new(function())).await.unwrap();
 

@@ -11,7 +11,7 @@ use towpath_core::store::{Durability, InspectStore};
 use towpath_sqlite::{Location, OpenError, OpenOptions, SqliteStore};
 
 fn open(path: &Path) -> Result<SqliteStore, OpenError> {
-    let options = OpenOptions { location: Location::Path(path.to_owned()), owner: "the first one".to_owned() };
+    let options = OpenOptions { location: Location::Path(path.to_owned()), owner: "the first one".to_owned(), renew_leases: false };
     SqliteStore::open(&options, Arc::new(VirtualClock::new()))
 }
 
@@ -34,7 +34,7 @@ async fn a_folder_and_a_file_are_both_fine_and_what_they_are_worth_is_named() {
     let status = file.probe().await.unwrap();
     assert!(status.location.ends_with("orders.db"));
     assert_eq!(status.durability, Durability::Fsync);
-    let memory = OpenOptions { location: Location::Memory, owner: String::new() };
+    let memory = OpenOptions { location: Location::Memory, owner: String::new(), renew_leases: false };
     let memory = SqliteStore::open(&memory, Arc::new(VirtualClock::new())).unwrap();
     assert_eq!(memory.probe().await.unwrap().durability, Durability::Memory);
 }

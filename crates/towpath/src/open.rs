@@ -53,7 +53,7 @@ impl CloseStore for Arc<SqliteStore> {
 /// Opens the store that a URL names.
 pub(crate) async fn open(url: &str, owner: String, clock: Arc<dyn Clock>) -> Result<OpenStore, OpenError> {
     let location = parse(url)?;
-    let options = OpenOptions { location, owner };
+    let options = OpenOptions { location, owner, renew_leases: true };
     // Opening waits for the disk, and recovers a file after a crash.
     let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&options, clock)).await;
     let cannot = |cause: String| OpenError::Store { url: url.to_owned(), cause };

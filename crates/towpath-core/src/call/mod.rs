@@ -39,6 +39,8 @@ pub struct Call {
     pub holder: Option<WorkerId>,
     /// When the latest delivery started.
     pub started_at: Option<Timestamp>,
+    /// How long the holder may be silent, as it last asked for.
+    pub lease: Duration,
     /// Until when the holder may be silent.
     pub lease_until: Option<Timestamp>,
     /// The holder waits for a nested call and has given its permit back.
@@ -71,6 +73,7 @@ impl Call {
             delivery: 0,
             holder: None,
             started_at: None,
+            lease: Duration::ZERO,
             lease_until: None,
             parked: false,
             cancel_requested: false,
@@ -92,6 +95,13 @@ impl Call {
             CallState::Dead => None,
             _ended => self.ended_at.map(|at| at + self.retain),
         }
+    }
+
+    /// The call as it is after a time in which nobody could renew anything, because the store was closed: its lease counts from now.
+    /// A worker that lives goes on with it, and the same work is not done twice.
+    pub fn after_absence(mut self, now: Timestamp) -> Self {
+        self.lease_until = self.lease_until.map(|until| until.max(now + self.lease));
+        self
     }
 
     /// Which attempt the latest delivery is: 1 until a handler has failed.

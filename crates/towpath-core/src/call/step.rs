@@ -162,6 +162,7 @@ fn claim(mut call: Call, want: Claim, now: Timestamp) -> (Call, CallReply) {
     call.delivery += 1;
     call.holder = Some(want.worker);
     call.started_at = Some(now);
+    call.lease = want.lease;
     call.lease_until = Some(until);
     let number = call.delivery;
     (call, CallReply::Claimed { number, until })
@@ -172,6 +173,7 @@ fn renew(mut call: Call, held: &Held, lease: Duration, now: Timestamp) -> (Call,
         return (call, CallReply::Lost(lost));
     }
     let until = now + lease;
+    call.lease = lease;
     call.lease_until = Some(until);
     let cancel_requested = call.cancel_requested;
     (call, CallReply::Held { until, cancel_requested })
@@ -337,6 +339,7 @@ fn end(mut call: Call, event: CallEvent, outcome: Outcome, now: Timestamp) -> Ca
 
 /// Ends a lease. The holder stays written down: it says whose the latest delivery was.
 fn put_down(call: &mut Call) {
+    call.lease = Duration::ZERO;
     call.lease_until = None;
     call.parked = false;
 }
