@@ -100,7 +100,8 @@ impl Call {
     /// The call as it is after a time in which nobody could renew anything, because the store was closed: its lease counts from now.
     /// A worker that lives goes on with it, and the same work is not done twice.
     pub fn after_absence(mut self, now: Timestamp) -> Self {
-        self.lease_until = self.lease_until.map(|until| until.max(now + self.lease));
+        // Exactly so, and not "at least": should the clock have been set back meanwhile, no lease lasts longer than its length.
+        self.lease_until = self.lease_until.map(|_| now + self.lease);
         self
     }
 
