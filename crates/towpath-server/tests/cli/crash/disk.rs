@@ -96,7 +96,10 @@ fn a_disk_that_fails_to_sync_stops_the_server_with_74_and_nothing_acknowledged_i
             Some((202, _)) => accepted.push(id),
             Some((_, answer)) if answer["error"]["effect"] == "none" => {}
             Some(_) => unsure.push(id),
-            None => break,
+            None => {
+                unsure.push(id); // no answer says nothing
+                break;
+            }
         }
     }
     assert_eq!(failing.ends().code(), Some(74));
