@@ -5,6 +5,7 @@
 mod careless;
 mod disk;
 mod paused;
+mod power_cut;
 mod server_killed;
 mod witness;
 mod workers_killed;
