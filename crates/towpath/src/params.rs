@@ -50,7 +50,7 @@ pub struct InvalidParameters(pub(crate) String);
 /// A parameter that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamProblem {
-    /// Which: its name, or the path to the value inside of it (`/items/0/id`).
+    /// Which: its name, or the path to the value inside of it (`/items/0/id`). Empty: the params as a whole.
     pub parameter: String,
     /// What the function takes.
     pub expected: String,
@@ -60,6 +60,9 @@ pub struct ParamProblem {
 
 impl fmt::Display for ParamProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.parameter.is_empty() {
+            return write!(f, "expected {}, got {}", self.expected, self.got);
+        }
         write!(f, "parameter '{}': expected {}, got {}", self.parameter, self.expected, self.got)
     }
 }
@@ -123,5 +126,5 @@ fn counted(count: usize, noun: &str) -> String {
 
 /// Params that cannot even be read.
 fn unreadable(error: &serde_json::Error) -> ParamProblem {
-    ParamProblem { parameter: "params".to_owned(), expected: "JSON".to_owned(), got: format!("text that cannot be read ({error})") }
+    ParamProblem { parameter: String::new(), expected: "JSON".to_owned(), got: format!("text that cannot be read ({error})") }
 }

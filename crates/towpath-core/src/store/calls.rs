@@ -69,7 +69,7 @@ pub trait CallWatch: Send {
 pub enum CallNews {
     /// The call has ended, and this is kept: its outcome is in it.
     Ended(Arc<Call>),
-    /// The handler reported progress under this number, or failed and will be tried again.
+    /// The handler reported progress, or failed and will be tried again: look at the call.
     Changed,
 }
 

@@ -264,7 +264,10 @@ fn store_trouble(call_id: Option<&CallId>, error: StoreError) -> ApiError {
 
 fn invalid_params(message: String, problems: &[towpath::ParamProblem]) -> ApiError {
     let listed: Vec<Value> = problems.iter().map(|p| json!({ "parameter": p.parameter, "expected": p.expected, "got": p.got })).collect();
-    let field = problems.first().map_or_else(|| "params".to_owned(), |problem| format!("params.{}", dotted(&problem.parameter)));
+    let field = match problems.first().map(|problem| dotted(&problem.parameter)) {
+        Some(parameter) if !parameter.is_empty() => format!("params.{parameter}"),
+        _the_whole => "params".to_owned(),
+    };
     ApiError::new(Code::InvalidParams, message).field(field).details(json!({ "problems": listed }))
 }
 

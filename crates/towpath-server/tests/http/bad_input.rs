@@ -391,6 +391,8 @@ async fn params_that_the_function_does_not_take_name_the_parameter() {
         ("defined", json!({ "a": 1, "b": 2 }), "params.b"),
         ("defined", json!({}), "params.a"),
         ("schema", json!({ "items": [1, "x"] }), "params.items.1"),
+        ("defined", json!(1), "params"),
+        ("schema", json!([]), "params"),
     ];
     for (function, params, field) in cases {
         let answer = server.post(&format!("/v1/functions/{function}/call"), json!({ "params": params })).await;

@@ -156,7 +156,7 @@ fn members(params: &Payload) -> Result<Members<'_>, ParamProblem> {
         if raw.get().starts_with('{') {
             return unreadable(&error);
         }
-        ParamProblem { parameter: "params".to_owned(), expected: "an object".to_owned(), got: describe_raw(raw) }
+        ParamProblem { parameter: String::new(), expected: "an object".to_owned(), got: describe_raw(raw) }
     })
 }
 
@@ -226,7 +226,7 @@ mod tests {
             problems,
             ["parameter 'a': expected a number, got nothing", "parameter 'b': expected an object, got a string of 6 characters"]
         );
-        assert_eq!(check(definitions, "[1,2]"), ["parameter 'params': expected an object, got an array of 2 items"]);
+        assert_eq!(check(definitions, "[1,2]"), ["expected an object, got an array of 2 items"]);
     }
 
     #[test]

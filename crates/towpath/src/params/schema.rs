@@ -55,7 +55,7 @@ fn problem(path: &str, expected: &str, got: &str) -> ParamProblem {
 /// A parameter itself is called by its name; what is inside of one by its path.
 fn name_of(path: &str) -> String {
     match path.strip_prefix('/') {
-        None => "params".to_owned(),
+        None => String::new(),
         Some(name) if !name.contains('/') => name.replace("~1", "/").replace("~0", "~"),
         Some(_) => path.to_owned(),
     }
@@ -106,7 +106,7 @@ mod tests {
             (r#"{"a": 1, "b": 2}"#, "parameter 'b': expected no such parameter, got a value"),
             (r#"{"a": 1, "items": [{"id": 5}]}"#, "parameter '/items/0/id': expected a string or null, got the number 5"),
             (r#"{"a": 1, "items": [{}]}"#, "parameter '/items/0/id': expected a value, got nothing"),
-            ("[]", "parameter 'params': expected an object, got an array of 0 items"),
+            ("[]", "expected an object, got an array of 0 items"),
         ] {
             let mut problems = check(schema, params);
             // The order in which a validator meets two types of one set is its own.
