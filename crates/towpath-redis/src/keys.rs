@@ -1,0 +1,134 @@
+//! Every key, built in one place. Keys that a seed names are written exactly so; our own carry the function's stream as their hash tag, so
+//! that in a Cluster all that belongs to a function lies in one slot.
+
+use std::sync::Arc;
+
+use towpath_core::names::{CallId, FunctionKey, FunctionName, WorkerId};
+
+/// The keys of a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    prefix: Arc<str>,
+}
+
+impl Keys {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self { prefix: Arc::from(prefix) }
+    }
+
+    /// All that belongs to one function.
+    pub(crate) fn function(&self, function: &FunctionKey) -> FunctionKeys {
+        let stream = format!("function:stream:{}:{}", function.scope, function.name);
+        let own = |room: &str| format!("{}:{room}:{{{stream}}}", self.prefix);
+        FunctionKeys {
+            calls: own("calls"),
+            requests: own("requests"),
+            outcomes: own("outcomes"),
+            progress: own("progress"),
+            due: own("due"),
+            index: own("index"),
+            ready: own("ready"),
+            aside: own("aside"),
+            counts: own("counts"),
+            busy: own("busy"),
+            idempotency: own("idempotency"),
+            definition: own("function"),
+            workers: own("workers"),
+            group: format!("group:{}", function.name),
+            stream,
+        }
+    }
+
+    /// Set: the functions that are known, each as `scope \n name`.
+    pub(crate) fn functions(&self) -> String {
+        format!("{}:functions", self.prefix)
+    }
+
+    /// Hash: worker id -> what it said when it registered, JSON.
+    pub(crate) fn workers(&self) -> String {
+        format!("{}:workers", self.prefix)
+    }
+
+    /// Sorted set: worker id by the instant of its latest heartbeat.
+    pub(crate) fn heartbeats(&self) -> String {
+        format!("{}:heartbeats", self.prefix)
+    }
+
+    /// Hash: call id -> its function, as `scope \n name`.
+    pub(crate) fn whereabouts(&self) -> String {
+        format!("{}:where", self.prefix)
+    }
+
+    /// Counter: the latest submit sequence.
+    pub(crate) fn sequence(&self) -> String {
+        format!("{}:sequence", self.prefix)
+    }
+
+    /// Hash: `version` and `updated_at` of the shared configuration.
+    pub(crate) fn config(&self) -> String {
+        format!("{}:config", self.prefix)
+    }
+
+    /// Pub/sub channel on which processes tell each other to look again. Channels are shared by all databases of a server.
+    pub(crate) fn news(&self, database: i64) -> String {
+        format!("{}:news:{database}", self.prefix)
+    }
+
+    /// A key that is written to prove that the store can write.
+    pub(crate) fn probe(&self) -> String {
+        format!("{}:probe", self.prefix)
+    }
+}
+
+/// The keys of one function. What each holds is said in `docs/redis-keys.md`.
+#[derive(Clone, Debug)]
+pub(crate) struct FunctionKeys {
+    /// Stream, of the seeds: calls as they come in.
+    pub(crate) stream: String,
+    /// Consumer group of that stream.
+    pub(crate) group: String,
+    /// Hash: call id -> its life.
+    pub(crate) calls: String,
+    /// Hash: call id -> its request.
+    pub(crate) requests: String,
+    /// Hash: call id -> outcome, latest failure, replay.
+    pub(crate) outcomes: String,
+    /// Hash: call id -> latest progress report.
+    pub(crate) progress: String,
+    /// Sorted set: call id by the instant at which something happens to it by itself.
+    pub(crate) due: String,
+    /// Sorted set: call id by submit sequence.
+    pub(crate) index: String,
+    /// Sorted set: queued calls that are no longer in the stream, by submit sequence. They are delivered first.
+    pub(crate) ready: String,
+    /// Set: running calls that are no longer in the stream.
+    pub(crate) aside: String,
+    /// Hash: how many calls are queued, delayed, running, parked, dead.
+    pub(crate) counts: String,
+    /// Hash: `r:worker` -> calls it runs, `p:worker` -> how many of them are parked.
+    pub(crate) busy: String,
+    /// Hash: idempotency key -> call id.
+    pub(crate) idempotency: String,
+    /// Hash: `definition` (JSON), `max_backlog`, `max_concurrent`, `offer:worker` -> its concurrency, if it left that to the store.
+    pub(crate) definition: String,
+    /// Sorted set: the workers that offer it, by the instant of their latest heartbeat.
+    pub(crate) workers: String,
+}
+
+/// Hash of the seeds: what a worker says about one function it serves.
+pub(crate) fn meta(worker: &WorkerId, function: &FunctionName) -> String {
+    format!("function:meta:{worker}:{function}")
+}
+
+/// Set of the seeds: the workers that serve a function of that name, in whatever scope.
+pub(crate) fn registry(function: &FunctionName) -> String {
+    format!("function:{function}")
+}
+
+/// List of the seeds: the answer to one call.
+pub(crate) fn response(call_id: &CallId) -> String {
+    format!("function:response:{call_id}")
+}
+
+/// String of the seeds: the shared configuration, JSON.
+pub(crate) const GLOBAL_CONFIG: &str = "function:global_config";
