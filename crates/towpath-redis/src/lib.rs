@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `options` | what a URL says: where the server is, who we are there, what an acknowledgement shall be worth |
 //! | `link` | connections: the shared one, exclusive ones for blocking reads, what to do when they break |
+//! | `clock` | the server's time, carried on by the local clock |
 //! | `keys` | every key, built in one place |
 //! | `record` | how a call is written down |
 //! | `script` | the Lua files and what they are handed |
@@ -13,10 +14,12 @@
 //! | `timers` | what happens by itself |
 //! | `inspect` | reads for people |
 
+mod clock;
 mod keys;
 mod link;
 mod options;
 mod store;
 
+pub use clock::ServerClock;
 pub use options::{Address, InvalidRedisUrl, Place, RedisOptions, Tls};
 pub use store::RedisStore;
