@@ -5,6 +5,8 @@
 //! | `options` | what a URL says: where the server is, who we are there, what an acknowledgement shall be worth |
 //! | `link` | connections: the shared one, exclusive ones for blocking reads, what to do when they break |
 //! | `clock` | the server's time, carried on by the local clock |
+//! | `about` | what the server says about itself |
+//! | `durability` | what an acknowledgement is worth, and who has confirmed it |
 //! | `keys` | every key, built in one place |
 //! | `record` | how a call is written down |
 //! | `script` | the Lua files and what they are handed |
@@ -14,12 +16,15 @@
 //! | `timers` | what happens by itself |
 //! | `inspect` | reads for people |
 
+mod about;
 mod clock;
+mod durability;
 mod keys;
 mod link;
 mod options;
 mod store;
 
 pub use clock::ServerClock;
+pub use durability::Unfit;
 pub use options::{Address, InvalidRedisUrl, Place, RedisOptions, Tls};
 pub use store::RedisStore;
