@@ -8,6 +8,7 @@ use towpath_core::store::{Durability, StoreError, StoreTrouble};
 
 use crate::about::{self, About};
 use crate::link::Link;
+use crate::options::RedisOptions;
 
 /// How long replicas have to confirm a write.
 const CONFIRM_WITHIN_MS: u64 = 1_000;
@@ -40,6 +41,12 @@ pub(crate) struct Wanted {
     pub(crate) level: Option<Durability>,
     /// How many replicas must confirm a write at `replicated`.
     pub(crate) replicas: u32,
+}
+
+impl From<&RedisOptions> for Wanted {
+    fn from(options: &RedisOptions) -> Self {
+        Self { level: options.durability, replicas: options.replicas }
+    }
 }
 
 /// What the server does by itself, as far as it says.

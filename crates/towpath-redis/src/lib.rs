@@ -7,6 +7,8 @@
 //! | `clock` | the server's time, carried on by the local clock |
 //! | `about` | what the server says about itself |
 //! | `durability` | what an acknowledgement is worth, and who has confirmed it |
+//! | `doctor` | what is right and wrong with a Redis, and what to do |
+//! | `acl` | every command that is sent, and the user that may send no other |
 //! | `keys` | every key, built in one place |
 //! | `record` | how a call is written down |
 //! | `script` | the Lua files and what they are handed |
@@ -17,13 +19,16 @@
 //! | `inspect` | reads for people |
 
 mod about;
+mod acl;
 mod clock;
+pub mod doctor;
 mod durability;
 mod keys;
 mod link;
 mod options;
 mod store;
 
+pub use acl::acl_rule;
 pub use clock::ServerClock;
 pub use durability::Unfit;
 pub use options::{Address, InvalidRedisUrl, Place, RedisOptions, Tls};
