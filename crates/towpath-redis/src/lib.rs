@@ -7,15 +7,21 @@
 //! | `keys` | every key, built in one place |
 //! | `record` | how a call is written down |
 //! | `script` | the Lua files and what they are handed |
+//! | `definition` | how functions and workers are written down |
+//! | `news` | wake-ups between processes |
 //! | `store` | what an open store is made of |
 //! | `calls` | submit, claim, renew, answer, and all other moves of a call |
 //! | `registry` | functions, workers, the shared configuration |
 //! | `timers` | what happens by itself |
 //! | `inspect` | reads for people |
 
+mod calls_stub;
+mod definition;
 mod keys;
 mod link;
+mod news;
 mod options;
+mod registry;
 mod store;
 
 pub use options::{Address, InvalidRedisUrl, Place, RedisOptions, Tls};
