@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use towpath_core::store::Durability;
 use towpath_server::settings::{LISTEN_DEFAULT, Settings};
 
 use self::finding::{Finding, Report};
@@ -69,9 +70,7 @@ pub(crate) async fn run(globals: &Globals, out: Output, args: DoctorArgs) -> Res
 /// What is lost when the power goes.
 fn power_cut(durability: Option<&str>, store: &str) -> &'static str {
     match durability {
-        Some("fsync") => "nothing that was accepted is lost: it is on disk before it is acknowledged",
-        Some("memory") => "everything is lost: this store is in memory",
-        Some(_) => "what was accepted last may be lost, as the store's durability says",
+        Some(word) => word.parse().map_or("what was accepted last may be lost, as the store's durability says", Durability::power_cut),
         None if store.starts_with("sqlite:") => "nothing that is accepted will be lost: it is on disk before it is acknowledged",
         None => "everything would be lost: this store is in memory",
     }
