@@ -1,19 +1,19 @@
 //! When the timekeeper means to look next, and who tells it that this is too late.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use tokio::sync::Notify;
 use towpath_core::time::Timestamp;
 
 pub(crate) struct Agenda {
     /// The timekeeper looks then, by itself; nothing later needs to be told.
-    known: AtomicU64,
+    known: AtomicI64,
     sooner: Notify,
 }
 
 impl Default for Agenda {
     fn default() -> Self {
-        Self { known: AtomicU64::new(u64::MAX), sooner: Notify::new() }
+        Self { known: AtomicI64::new(i64::MAX), sooner: Notify::new() }
     }
 }
 
@@ -27,7 +27,7 @@ impl Agenda {
 
     /// The timekeeper knows of nothing earlier than this.
     pub(crate) fn wait_until(&self, known: Option<Timestamp>) {
-        self.known.store(known.map_or(u64::MAX, Timestamp::as_millis), Ordering::Release);
+        self.known.store(known.map_or(i64::MAX, Timestamp::as_millis), Ordering::Release);
     }
 
     /// Ends when something earlier than what the timekeeper knows was noted.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use towpath_core::call::{Call, CallRequest, CallState};
 use towpath_core::names::{CallId, FunctionKey, IdempotencyKey, WorkerId};
 use towpath_core::store::StoreError;
-use towpath_core::time::Timestamp;
+use towpath_core::time::{Timestamp, from_millis, millis};
 
 use crate::pieces::{Pieces, Writer};
 
@@ -54,7 +54,7 @@ impl Life {
         let holder = call.holder.as_ref().map_or("", WorkerId::as_str);
         let flags = [u8::from(call.parked) + b'0', u8::from(call.cancel_requested) + b'0'];
         // Writing to memory does not fail.
-        let _ = write!(text, "{}\n{holder}\n{}\n{}\n{}\n", call.delivery, at(call.started_at), ms(call.lease), at(call.lease_until));
+        let _ = write!(text, "{}\n{holder}\n{}\n{}\n{}\n", call.delivery, at(call.started_at), millis(call.lease), at(call.lease_until));
         text.extend_from_slice(&flags);
         let key = self.key.as_ref().map_or("", IdempotencyKey::as_str);
         let _ = write!(
@@ -62,7 +62,7 @@ impl Life {
             "\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{key}\n{}",
             call.submitted_at.as_millis(),
             call.deadline.as_millis(),
-            ms(call.retain),
+            millis(call.retain),
             call.failures,
             call.crashes,
             at(call.not_before),
@@ -126,16 +126,17 @@ fn instant(line: &str) -> Option<Option<Timestamp>> {
 }
 
 fn length(line: &str) -> Option<Duration> {
-    line.parse().ok().map(Duration::from_millis)
+    line.parse().ok().map(from_millis)
 }
 
 fn at(instant: Option<Timestamp>) -> String {
     instant.map_or_else(String::new, |at| at.as_millis().to_string())
 }
 
-/// In whole milliseconds, and never more than there are.
-pub(crate) fn ms(length: Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+/// When a call was submitted, without reading all of its life.
+pub(crate) fn life_submitted_at(life: &[u8]) -> Option<Timestamp> {
+    let line = life.split(|byte| *byte == b'\n').nth(10)?;
+    std::str::from_utf8(line).ok()?.parse().ok().map(Timestamp::from_millis)
 }
 
 /// A request without its params and item, which stand beside it in the stream's entry; a script puts them together.

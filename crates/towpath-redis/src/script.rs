@@ -24,7 +24,7 @@ impl Args {
         self.0.push(word.into());
     }
 
-    pub(crate) fn number(&mut self, number: u64) {
+    pub(crate) fn number(&mut self, number: impl std::fmt::Display) {
         self.0.push(number.to_string().into_bytes());
     }
 

@@ -12,6 +12,7 @@ use towpath_core::store::{Fired, StoreError, TimerStore};
 use towpath_core::time::Timestamp;
 
 use crate::calls::moves::{Move, ended};
+use crate::pause::pause;
 use crate::record::Life;
 use crate::room::Room;
 use crate::store::RedisStore;
@@ -53,10 +54,9 @@ impl TimerStore for RedisStore {
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "what is due next is not known; looking again"),
             }
-            let wall = &self.shared.wall;
             tokio::select! {
                 () = self.shared.agenda.sooner() => {}
-                () = wall.sleep_until(wall.now() + LOOK_EVERY) => {}
+                () = pause(LOOK_EVERY) => {}
             }
         }
     }
@@ -80,7 +80,7 @@ impl RedisStore {
                 agenda.push(((at, false, life.sequence), Due::Call(Arc::clone(room), Box::new(life))));
             }
         }
-        for (at, worker) in self.silent_workers(limit).await? {
+        for (at, worker) in self.silent_workers(u32::try_from(limit).unwrap_or(u32::MAX)).await? {
             agenda.push(((at, true, 0), Due::Worker(worker)));
         }
         agenda.sort_by_key(|(order, _)| *order);
@@ -201,8 +201,8 @@ fn due_until(key: &str, until: Timestamp, limit: Option<usize>) -> Cmd {
 fn read_scores(reply: Vec<redis::Value>) -> Result<Vec<(CallId, Timestamp)>, StoreError> {
     let mut found = Vec::with_capacity(reply.len() / 2);
     for pair in reply.chunks_exact(2) {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "scores are instants in whole milliseconds, never negative")]
-        let at = value::score(&pair[1]).map(|score| Timestamp::from_millis(score as u64)).unwrap_or_default();
+        #[expect(clippy::cast_possible_truncation, reason = "scores are instants in whole milliseconds, far below 2^53")]
+        let at = value::score(&pair[1]).map(|score| Timestamp::from_millis(score as i64)).unwrap_or_default();
         found.push((value::call_id(&pair[0])?, at));
     }
     Ok(found)

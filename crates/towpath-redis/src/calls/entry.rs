@@ -94,7 +94,7 @@ impl Entry {
     }
 
     /// When the stream took it, by the server's clock.
-    pub(crate) fn taken_ms(&self) -> Option<u64> {
+    pub(crate) fn taken_ms(&self) -> Option<i64> {
         self.place.split('-').next()?.parse().ok()
     }
 }
@@ -143,7 +143,7 @@ struct Reply<'a> {
     code: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     details: Option<&'a RawValue>,
-    timestamp: u64,
+    timestamp: i64,
 }
 
 /// The reply that the seeds' callers understand: `error` is plain text; code and details are added.
@@ -159,7 +159,7 @@ pub(crate) fn reply(call: &Call) -> Vec<u8> {
         Some(Outcome::Failed(failure) | Outcome::Dead { failure, .. }) => {
             data = failure.details.as_ref().and_then(|details| raw(details.as_bytes()));
             let Failure { code, message, .. } = failure;
-            (reply.error, reply.code, reply.details) = (Some(message), Some(code), data.as_deref());
+            (reply.error, reply.code, reply.details) = (Some(message.as_str()), Some(code.as_str()), data.as_deref());
         }
         Some(Outcome::TimedOut) => (reply.error, reply.code) = (Some("Function call timed out while it ran"), Some("call_timed_out")),
         Some(Outcome::Expired) => {

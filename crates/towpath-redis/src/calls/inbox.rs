@@ -9,6 +9,7 @@ use towpath_core::names::CallId;
 use towpath_core::store::{CallNews, StoreError};
 
 use crate::link::Exclusive;
+use crate::pause::pause;
 use crate::pieces::Pieces;
 use crate::record::{Life, read_tail};
 use crate::room::Room;
@@ -58,7 +59,7 @@ impl RedisStore {
 async fn read_for_ever(shared: Weak<Shared>, inbox: String) {
     let mut line = None;
     while let Some(open) = shared.upgrade() {
-        let (link, wall) = (open.link.clone(), Arc::clone(&open.wall));
+        let link = open.link.clone();
         drop(open);
         let read = async {
             let mut own = match line.take() {
@@ -75,7 +76,7 @@ async fn read_for_ever(shared: Weak<Shared>, inbox: String) {
             Ok(own) => line = Some(own),
             Err(error) => {
                 tracing::debug!(%error, "reading answers failed; trying again");
-                wall.sleep_until(wall.now() + RETRY).await;
+                pause(RETRY).await;
             }
         }
     }

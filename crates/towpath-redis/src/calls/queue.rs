@@ -13,6 +13,7 @@ use towpath_core::store::{ClaimCalls, Delivery, StoreError};
 use super::entry::{self, Entry};
 use super::take::{is_no_group, read_command};
 use crate::link::Exclusive;
+use crate::pause::pause;
 use crate::room::Room;
 use crate::store::RedisStore;
 
@@ -269,8 +270,7 @@ impl Reader {
     async fn recover(&mut self, error: &StoreError) {
         tracing::warn!(function = %self.room.function, %error, "reading calls failed; trying again");
         self.line = None;
-        let base = &self.store.shared.wall;
-        base.sleep_until(base.now() + self.trouble).await;
+        pause(self.trouble).await;
         self.trouble = (self.trouble * 2).min(RETRY_LAST);
     }
 }

@@ -3,11 +3,12 @@
 use towpath_core::call::{Call, CallCommand, CallReply, step};
 use towpath_core::names::{CallId, IdempotencyKey};
 use towpath_core::store::{Replayed, StoreError};
+use towpath_core::time::millis;
 
 use super::entry::added_fields;
 use super::load::Found;
 use super::submit::Reserved;
-use crate::record::{Life, ms, write_tail};
+use crate::record::{Life, write_tail};
 use crate::script::{Args, REPLAY};
 use crate::store::RedisStore;
 use crate::value;
@@ -71,7 +72,7 @@ impl RedisStore {
             args.push(name);
             args.push(value);
         }
-        for (name, value) in [("timeout", ms(timeout)), ("timestamp", submitted_at.as_millis())] {
+        for (name, value) in [("timeout", millis(timeout)), ("timestamp", submitted_at.as_millis())] {
             args.push(name);
             args.number(value);
         }

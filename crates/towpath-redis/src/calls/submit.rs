@@ -6,12 +6,12 @@ use redis::{Cmd, Value};
 use towpath_core::call::Call;
 use towpath_core::names::CallId;
 use towpath_core::store::{Durability, StoreError, SubmitCall, Submitted};
-use towpath_core::time::Timestamp;
+use towpath_core::time::{Timestamp, millis};
 use towpath_core::worker::HEALTHY_FOR;
 
 use super::entry::added_fields;
 use crate::lane::heard;
-use crate::record::{Life, ms, write_request_extras};
+use crate::record::{Life, write_request_extras};
 use crate::room::Room;
 use crate::script::{Args, SUBMIT};
 use crate::store::RedisStore;
@@ -80,7 +80,7 @@ impl RedisStore {
         let (shared, keys, now) = (&self.shared, &room.keys, self.shared.now());
         let cluster = shared.link.is_cluster();
         let mut args = Args::with_capacity(5 + batch.len() * 12);
-        args.number(now.as_millis().saturating_sub(ms(HEALTHY_FOR)));
+        args.number(now.as_millis().saturating_sub(millis(HEALTHY_FOR)));
         args.push(room.member.as_str());
         args.push(room.function.name.as_str());
         args.number(now.as_millis());
@@ -163,7 +163,7 @@ impl ToSubmit {
         args.push(request.params.as_bytes());
         args.push(request.input_item.as_ref().map_or(&b""[..], |item| item.as_bytes()));
         args.push(self.channel.as_str());
-        args.number(ms(*timeout));
+        args.number(millis(*timeout));
         args.push(write_request_extras(request));
         let added = added_fields(request);
         args.number(added.len() as u64);

@@ -8,13 +8,13 @@ use towpath_core::call::{Call, CallCommand, CallReply, step};
 use towpath_core::ids::DeliveryId;
 use towpath_core::names::CallId;
 use towpath_core::store::{ClaimCalls, Delivery, StoreError};
-use towpath_core::time::Timestamp;
+use towpath_core::time::{Timestamp, millis};
 
 use super::entry::{self, Entry, TIMEOUT_UNSAID};
 use super::load::Found;
 use super::moves::{Move, REPLY_KEPT_MS};
 use super::submit::Reserved;
-use crate::record::{Life, ms};
+use crate::record::Life;
 use crate::room::Room;
 use crate::script::{ADOPT, Args, TAKE};
 use crate::store::RedisStore;
@@ -135,7 +135,7 @@ impl RedisStore {
         args.push(keys.group.as_str());
         args.push(want.worker.as_str());
         args.number(now.as_millis());
-        args.number(ms(want.lease));
+        args.number(millis(want.lease));
         args.number(count);
         args.flag(outside);
         for entry in entries {
@@ -200,11 +200,11 @@ impl RedisStore {
         if new.is_empty() {
             return Ok(Taken { deliveries: Vec::new(), room_left: count });
         }
-        self.adopt(room, &new).await?;
+        self.write_down(room, &new).await?;
         self.run_take(room, want, count, &new, false).await
     }
 
-    async fn adopt(&self, room: &Room, entries: &[Entry]) -> Result<(), StoreError> {
+    async fn write_down(&self, room: &Room, entries: &[Entry]) -> Result<(), StoreError> {
         let (shared, keys, cluster) = (&self.shared, &room.keys, self.shared.link.is_cluster());
         let mut args = Args::default();
         args.push(room.member.as_str());
