@@ -232,13 +232,6 @@ impl Guarantee {
         granted.map_err(|refused| StoreError::Unknown(format!("it is kept at the lower level '{}': {refused}", keeping.level)))
     }
 
-    /// Asks the replicas about what was written on this link before. Right only while nobody else could have taken the connection
-    /// away; where a write is at stake, send [`Guarantee::commands_after_write`] with it.
-    pub(crate) async fn confirm(&self, link: &Link) -> Result<Durability, StoreError> {
-        let replies = link.ask_all(&self.commands_after_write()).await?;
-        self.judge(&replies)
-    }
-
     fn keeping(&self) -> Keeping {
         *self.keeping.read().unwrap_or_else(PoisonError::into_inner)
     }
