@@ -242,7 +242,6 @@ impl Listener {
     }
 }
 
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code that can panic runs under this lock.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

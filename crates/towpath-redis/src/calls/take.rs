@@ -67,7 +67,13 @@ impl RedisStore {
     }
 
     /// Takes what was just read from the stream. What cannot be delivered is dealt with: nothing stays between the stream and a worker.
-    pub(crate) async fn take_read(&self, room: &Arc<Room>, want: &ClaimCalls, count: u64, entries: Vec<Entry>) -> Result<Taken, StoreError> {
+    pub(crate) async fn take_read(
+        &self,
+        room: &Arc<Room>,
+        want: &ClaimCalls,
+        count: u64,
+        entries: Vec<Entry>,
+    ) -> Result<Taken, StoreError> {
         self.run_take(room, want, count, &entries, false).await
     }
 
@@ -170,7 +176,10 @@ impl RedisStore {
         if let Some(due) = life.call.due() {
             self.shared.agenda.note(due);
         }
-        self.shared.held.put(Found { room: Arc::clone(room), life });
+        if life.call.failures == 0 {
+            // One that has failed before has a tail, which was not read here.
+            self.shared.held.put(Found { room: Arc::clone(room), life });
+        }
         Ok(delivery)
     }
 

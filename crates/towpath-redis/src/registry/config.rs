@@ -72,10 +72,8 @@ impl RedisStore {
     }
 
     async fn kept_config(&self) -> Result<Kept, StoreError> {
-        let ask = [
-            command("GET", &[GLOBAL_CONFIG]),
-            command("HMGET", &[self.shared.keys.config().as_str(), "version", "updated_at", "value"]),
-        ];
+        let ask =
+            [command("GET", &[GLOBAL_CONFIG]), command("HMGET", &[self.shared.keys.config().as_str(), "version", "updated_at", "value"])];
         let mut replies = self.shared.link.ask_all(&ask).await?.into_iter();
         let value = next(&mut replies)?;
         let (version, updated_at, copy): (Option<u64>, Option<i64>, Option<Vec<u8>>) = next(&mut replies)?;
