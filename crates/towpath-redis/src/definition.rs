@@ -111,7 +111,11 @@ mod tests {
             key: function("wf-7", "Process: Order 🚢"),
             description: Some("One \"sentence\".\n".to_owned()),
             parameters: Some(Payload::from_json(" [ {\"name\": \"a\", \"default\": 1e400} ]\n")),
-            retry: RetryPolicy { max_attempts: 1, max_deliveries: 2, backoff: Backoff::Exponential { delay_ms: 3, delay_ms_max: u64::MAX } },
+            retry: RetryPolicy {
+                max_attempts: 1,
+                max_deliveries: 2,
+                backoff: Backoff::Exponential { delay_ms: 3, delay_ms_max: u64::MAX },
+            },
             limits: FunctionLimits { max_backlog: Some(u64::MAX), max_concurrent: Some(0), max_payload_bytes: 0 },
             target: Some(PushTarget { url: "http://127.0.0.1/".to_owned(), concurrency: 9 }),
         };

@@ -250,3 +250,88 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code that can panic runs under this lock.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use towpath_conformance::words::{function, worker_id};
+    use towpath_redis_testing::RedisServer;
+
+    use super::*;
+    use crate::options::RedisOptions;
+
+    async fn listen(server: &RedisServer) -> (News, mpsc::UnboundedReceiver<Heard>) {
+        let link = Link::open(&RedisOptions::standalone("127.0.0.1", server.port())).await.unwrap();
+        let (heard, hears) = mpsc::unbounded_channel();
+        (News::start(link, "news".to_owned(), heard).await.unwrap(), hears)
+    }
+
+    async fn soon<T>(it: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(20), it).await.expect("it does not come")
+    }
+
+    fn rings(news: &News, worker: &str) -> bool {
+        futures_util::FutureExt::now_or_never(news.attention(&worker_id(worker))).is_some()
+    }
+
+    #[tokio::test]
+    async fn a_process_hears_itself_at_once_and_only_once() {
+        let server = RedisServer::start();
+        let (news, mut hears) = listen(&server).await;
+        news.publish_ready(&function("wf-7:a:b")).await;
+        assert_eq!(hears.try_recv(), Ok(Heard::Ready(function("wf-7:a:b"))));
+        // Whatever the channel brings comes in order: the echo would be there before this.
+        server.cli(&["PUBLISH", "news", "somebody r:__global__\nadd"]);
+        assert_eq!(soon(hears.recv()).await, Some(Heard::Ready(function("add"))));
+    }
+
+    #[tokio::test]
+    async fn a_request_for_attention_rings_once_in_every_process() {
+        let server = RedisServer::start();
+        let (here, _hears) = listen(&server).await;
+        let (there, _hears) = listen(&server).await;
+        here.publish("a:w1").await;
+        assert!(rings(&here, "w1") && !rings(&here, "w1"), "made while nobody listened, it rings at once, and once");
+        soon(there.attention(&worker_id("w1"))).await;
+        assert!(!rings(&there, "w1") && !rings(&there, "w2"));
+        here.publish("a:w1").await;
+        here.forget_worker(&worker_id("w1"));
+        assert!(!rings(&here, "w1"), "nothing is wanted of a worker that is gone");
+    }
+
+    #[tokio::test]
+    async fn rings_for_strangers_are_not_kept_for_ever() {
+        let server = RedisServer::start();
+        let (news, _hears) = listen(&server).await;
+        for number in 0..EARS_MAX * 2 {
+            news.ears.hear(&format!("a:w{number}"));
+        }
+        assert!(lock(&news.ears.workers).len() <= EARS_MAX);
+        let latest = format!("w{}", EARS_MAX * 2 - 1);
+        assert!(rings(&news, &latest));
+    }
+
+    #[tokio::test]
+    async fn everybody_is_told_to_look_again_when_the_subscription_was_cut() {
+        let server = RedisServer::start();
+        let (news, mut hears) = listen(&server).await;
+        let (mut functions, mut config) = (news.functions(), news.config());
+        server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        assert_eq!(soon(hears.recv()).await, Some(Heard::LookAgain));
+        soon(functions.changed()).await.unwrap();
+        soon(config.changed()).await.unwrap();
+        server.cli(&["PUBLISH", "news", "somebody r:__global__\nadd"]);
+        assert_eq!(soon(hears.recv()).await, Some(Heard::Ready(function("add"))), "and it is subscribed again");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_understood_does_no_harm() {
+        let server = RedisServer::start();
+        let (news, mut hears) = listen(&server).await;
+        for nonsense in ["", "x", "somebody", "somebody z", "somebody a:", "somebody r:add", "somebody f:1", "\u{fffd}"] {
+            server.cli(&["PUBLISH", "news", nonsense]);
+        }
+        server.cli(&["PUBLISH", "news", "somebody r:__global__\nadd"]);
+        assert_eq!(soon(hears.recv()).await, Some(Heard::Ready(function("add"))));
+        assert_eq!(news.function_changes(), 0);
+    }
+}

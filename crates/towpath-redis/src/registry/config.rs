@@ -53,7 +53,7 @@ impl RedisStore {
 
     /// In a Cluster the value and its version lie on different servers. The version comes last: should this process die in between, the
     /// value is there and becomes a version as soon as somebody looks.
-    async fn set_in_steps(&self, change: SetConfig) -> Result<Option<ConfigView>, StoreError> {
+    pub(super) async fn set_in_steps(&self, change: SetConfig) -> Result<Option<ConfigView>, StoreError> {
         let present = self.read_config().await?;
         if change.if_version.is_some_and(|expected| expected != present.version) {
             return Ok(None);
@@ -72,10 +72,8 @@ impl RedisStore {
     }
 
     async fn kept_config(&self) -> Result<Kept, StoreError> {
-        let ask = [
-            command("GET", &[GLOBAL_CONFIG]),
-            command("HMGET", &[self.shared.keys.config().as_str(), "version", "updated_at", "value"]),
-        ];
+        let ask =
+            [command("GET", &[GLOBAL_CONFIG]), command("HMGET", &[self.shared.keys.config().as_str(), "version", "updated_at", "value"])];
         let mut replies = self.shared.link.ask_all(&ask).await?.into_iter();
         let value = next(&mut replies)?;
         let (version, updated_at, copy): (Option<u64>, Option<i64>, Option<Vec<u8>>) = next(&mut replies)?;
