@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::aio::PubSub;
-use redis::{Cmd, Msg};
+use redis::{Cmd, Msg, Value};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
 use towpath_core::names::{FunctionKey, WorkerId};
@@ -79,29 +79,35 @@ impl News {
     /// Tells this process at once and then all others. Nobody is told of a failure: those who wait for news look again by themselves.
     pub(crate) async fn publish(&self, message: &str) {
         self.ears.hear(message);
-        self.tell_others(message).await;
+        self.tell_others(&[message.to_owned()]).await;
     }
 
-    async fn tell_others(&self, message: &str) {
-        let mut publish = Cmd::new();
-        publish.arg("PUBLISH").arg(&self.channel).arg(format!("{} {message}", self.me));
-        if let Err(error) = self.link.ask(&publish).await {
-            tracing::debug!(%error, "other processes were not told to look again");
+    async fn tell_others(&self, messages: &[String]) {
+        let publish = messages.iter().map(|message| {
+            let mut publish = Cmd::new();
+            publish.arg("PUBLISH").arg(&self.channel).arg(format!("{} {message}", self.me));
+            publish
+        });
+        let told = self.link.ask_all(&publish.collect::<Vec<_>>()).await;
+        let refused = |reply: Value| reply.extract_error().err().map(|error| error.to_string());
+        let failure = told.map_or_else(|error| Some(error.to_string()), |replies| replies.into_iter().find_map(refused));
+        if let Some(error) = failure {
+            tracing::debug!(error, "other processes were not told to look again");
         }
     }
 
-    /// Tells that so many definitions are new, changed or forgotten.
-    pub(crate) async fn publish_functions(&self, changes: u64) {
+    /// Tells that so many definitions are new, changed or forgotten, and that these functions have work or room.
+    pub(crate) async fn publish_functions(&self, changes: u64, ready: &[&FunctionKey]) {
+        let mut messages: Vec<String> = ready.iter().map(|function| format!("r:{}", function_member(function))).collect();
+        for message in &messages {
+            self.ears.hear(message);
+        }
         if changes > 0 {
             // In one step: whoever saw a number in between would be woken twice.
             self.ears.functions.send_modify(|count| *count += changes);
-            self.tell_others(FUNCTIONS).await;
+            messages.push(FUNCTIONS.to_owned());
         }
-    }
-
-    /// Tells that a function's work was made ready, or that there is more room for it.
-    pub(crate) async fn publish_ready(&self, function: &FunctionKey) {
-        self.publish(&format!("r:{}", function_member(function))).await;
+        self.tell_others(&messages).await;
     }
 
     /// Counts the changes of functions; it starts at 0.
@@ -277,7 +283,7 @@ mod tests {
     async fn a_process_hears_itself_at_once_and_only_once() {
         let server = RedisServer::start();
         let (news, mut hears) = listen(&server).await;
-        news.publish_ready(&function("wf-7:a:b")).await;
+        news.publish_functions(0, &[&function("wf-7:a:b")]).await;
         assert_eq!(hears.try_recv(), Ok(Heard::Ready(function("wf-7:a:b"))));
         // Whatever the channel brings comes in order: the echo would be there before this.
         server.cli(&["PUBLISH", "news", "somebody r:__global__\nadd"]);

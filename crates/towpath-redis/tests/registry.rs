@@ -15,17 +15,17 @@ fn worker(id: &str, offers: Vec<Offer>) -> RegisterWorker {
 }
 
 async fn register(store: &RedisStore, id: &str, functions: &[&str]) {
-    store.register(worker(id, functions.iter().map(|name| offer(name)).collect())).await.unwrap();
+    store.register(worker(id, functions.iter().map(|name| offer(name)).collect())).await.expect("the server is there");
 }
 
 /// Workers and healthy workers of a function that is known.
 async fn served(rig: &Rig, store: &RedisStore, name: &str) -> (u64, u64) {
-    let view = store.find(&function(name), rig.now()).await.unwrap().expect("it is known");
+    let view = store.find(&function(name), rig.now()).await.expect("the server is there").expect("it is known");
     (view.workers, view.healthy_workers)
 }
 
 async fn is_known(rig: &Rig, store: &RedisStore, name: &str) -> bool {
-    store.find(&function(name), rig.now()).await.unwrap().is_some()
+    store.find(&function(name), rig.now()).await.expect("the server is there").is_some()
 }
 
 #[tokio::test]
