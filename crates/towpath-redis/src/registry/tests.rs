@@ -12,6 +12,8 @@ use towpath_core::time::Timestamp;
 use towpath_core::worker::RegisterWorker;
 use towpath_redis_testing::RedisServer;
 
+use super::reply::{arguments, read};
+use super::scripts;
 use crate::options::RedisOptions;
 use crate::store::RedisStore;
 
@@ -158,6 +160,44 @@ async fn a_silent_worker_is_removed_once_and_only_while_it_is_silent() {
     assert_eq!(rig.store.heartbeat(&worker_id("w1")).await.unwrap(), Heartbeat::Unknown, "it must register again");
     let seen: redis::Value = rig.ask(&["EXISTS", "function:meta:w1:add", "function:sub"]).await;
     assert_eq!(seen, redis::Value::Int(0), "old callers no longer see it");
+}
+
+#[tokio::test]
+async fn a_worker_that_offers_nothing_is_kept_while_it_is_heard() {
+    let rig = Rig::start().await;
+    rig.register("w1", &[]).await;
+    rig.advance_ms(44_999);
+    assert!(!rig.store.remove_worker(&worker_id("w1")).await.unwrap());
+    assert_eq!(rig.store.heartbeat(&worker_id("w1")).await.unwrap(), Heartbeat::Known);
+    rig.advance_ms(45_000);
+    assert!(rig.store.remove_worker(&worker_id("w1")).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_heartbeat_beside_a_removal_keeps_its_worker_on_the_list() {
+    let rig = Rig::start().await;
+    rig.register("w1", &["add"]).await;
+    let (heartbeats, now) = (rig.store.shared.keys.heartbeats(), rig.clock.now().as_millis());
+    let last_step = async |silent_since: i64| {
+        let arguments = arguments!["w1", silent_since];
+        let (word,): (String,) = read(rig.store.shared.link.run(&scripts::GONE, &[&heartbeats], &arguments).await.unwrap()).unwrap();
+        word
+    };
+    assert_eq!(last_step(now - 1).await, "alive");
+    assert_eq!(last_step(now).await, "gone");
+    assert_eq!(last_step(now).await, "unknown");
+}
+
+#[tokio::test]
+async fn a_definition_that_came_first_is_not_replaced_by_what_an_old_worker_says() {
+    let rig = Rig::start().await;
+    rig.old_worker("worker-1-elno", &["parameters", "[{\"name\":\"a\",\"type\":\"any\"}]"]).await;
+    rig.store.define(definition("add")).await.unwrap();
+    let before = rig.store.shared.news.function_changes();
+    // As if it had been defined while somebody was looking for old workers.
+    assert!(rig.store.adopt(&function("add")).await.unwrap());
+    assert_eq!(rig.store.list_functions().await.unwrap()[0].definition, definition("add"));
+    assert_eq!(rig.store.shared.news.function_changes(), before);
 }
 
 #[tokio::test]
