@@ -25,6 +25,7 @@ use towpath_core::store::StoreError;
 
 use crate::definition::{function_member, read_function_member};
 use crate::link::Link;
+use crate::pause::pause;
 
 /// A function was defined, changed or forgotten.
 pub(crate) const FUNCTIONS: &str = "f";
@@ -233,7 +234,7 @@ impl Listener {
     }
 
     async fn subscribe_again(&mut self) -> PubSub {
-        let mut pause = RETRY_FIRST;
+        let mut wait = RETRY_FIRST;
         loop {
             // Before the try: a shared connection that is made anew after it counts as a sign again.
             self.lives.mark_unchanged();
@@ -241,16 +242,12 @@ impl Listener {
                 Ok(subscribed) => return subscribed,
                 Err(error) => tracing::debug!(%error, "not subscribed yet"),
             }
-            real_pause(pause).await;
-            pause = (pause * 2).min(RETRY_LAST);
+            pause(wait).await;
+            wait = (wait * 2).min(RETRY_LAST);
         }
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the server is real and comes back in real time, whatever the store's clock says")]
-async fn real_pause(length: Duration) {
-    tokio::time::sleep(length).await;
-}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code that can panic runs under this lock.

@@ -15,8 +15,8 @@ use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR};
 
 use super::reply::{arguments, command, half_done, next, read};
 use super::scripts;
-use crate::calls_stub::life_submitted_at;
 use crate::definition::{function_member, read_definition, read_function_member, write_definition};
+use crate::record::life_submitted_at;
 use crate::store::RedisStore;
 
 /// How many functions are looked at in one breath.
@@ -128,7 +128,7 @@ impl RedisStore {
     pub(crate) async fn list_functions(&self) -> Result<Vec<FunctionView>, StoreError> {
         let functions = self.functions_in_set().await?;
         self.look_at_peers(&functions).await?;
-        let views = stream::iter(&functions).map(|function| self.view_function(function)).buffered(VIEWS_AT_ONCE);
+        let views = stream::iter(functions).map(|function| async move { self.view_function(&function).await }).buffered(VIEWS_AT_ONCE);
         let views: Vec<_> = views.try_collect().await?;
         Ok(views.into_iter().flatten().collect())
     }
