@@ -92,41 +92,55 @@ impl Keeping {
     }
 
     /// What an acknowledgement is worth, or why that is not enough and what to change.
-    pub(crate) fn grant(self, wanted: Wanted) -> Result<Durability, String> {
+    pub(crate) fn grant(self, wanted: Wanted) -> Result<Durability, Refusal> {
         let Some(level) = wanted.level else { return Ok(self.level) };
         match level {
-            Durability::Fsync => Err("durability 'fsync' is the level of the embedded store: on Redis ask for 'always', or for \
-                                      'replicated' where there are replicas"
-                .to_owned()),
+            Durability::Fsync => Err(Refusal {
+                lacks: "durability 'fsync' is the level of the embedded store".to_owned(),
+                advice: "on Redis ask for 'always', or for 'replicated' where there are replicas".to_owned(),
+            }),
             Durability::Replicated => self.grant_replicated(wanted.replicas),
             _ if self.level >= level => Ok(self.level),
             // Nobody can look, so the operator's word counts; but not against what was seen.
             _ if self.source == Source::Assumed => Ok(level),
-            _ => Err(format!(
-                "durability '{level}' is asked for, and this Redis server gives '{}': set {} on it (in redis.conf, or with CONFIG SET and \
-                 CONFIG REWRITE), or ask for less",
-                self.level,
-                settings_for(level),
-            )),
+            _ => Err(Refusal {
+                lacks: format!("durability '{level}' is asked for, and this Redis server gives '{}'", self.level),
+                advice: format!(
+                    "set {} on it (in redis.conf, or with CONFIG SET and CONFIG REWRITE), or ask for less",
+                    settings_for(level)
+                ),
+            }),
         }
     }
 
-    fn grant_replicated(self, wanted: u32) -> Result<Durability, String> {
+    fn grant_replicated(self, wanted: u32) -> Result<Durability, Refusal> {
         if self.level < Durability::Everysec && self.source == Source::Read {
-            return Err(format!(
-                "durability 'replicated' is asked for, and this Redis server keeps nothing on disk, so that its restart would empty the \
-                 replicas too: set {} on it and on its replicas, or ask for less",
-                settings_for(Durability::Everysec)
-            ));
+            let settings = settings_for(Durability::Everysec);
+            return Err(Refusal {
+                lacks: "durability 'replicated' is asked for, and this Redis server keeps nothing on disk, so that its restart would \
+                        empty the replicas too"
+                    .to_owned(),
+                advice: format!("set {settings} on it and on its replicas, or ask for less"),
+            });
         }
         match self.replicas {
-            Some(found) if found < wanted => Err(format!(
-                "durability 'replicated' is asked for with {wanted} replica(s), and {found} follow(s) this Redis server: connect more \
-                 with REPLICAOF, ask for fewer with 'replicas=N' in the store's URL, or ask for another level"
-            )),
+            Some(found) if found < wanted => Err(Refusal {
+                lacks: format!("durability 'replicated' is asked for with {wanted} replica(s), and {found} follow(s) this Redis server"),
+                advice: "connect more with REPLICAOF, ask for fewer with 'replicas=N' in the store's URL, or ask for another level"
+                    .to_owned(),
+            }),
             _ => Ok(Durability::Replicated),
         }
     }
+}
+
+/// Why a server's level is not enough.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{lacks}: {advice}")]
+pub(crate) struct Refusal {
+    pub(crate) lacks: String,
+    /// What to change.
+    pub(crate) advice: String,
 }
 
 /// What to set for a level, as it stands in redis.conf.
@@ -149,10 +163,10 @@ impl Guarantee {
     /// Asks the server, and refuses it when it gives less than was asked for.
     pub(crate) async fn read(link: &Link, wanted: Wanted) -> Result<Self, Unfit> {
         let keeping = look(link).await?;
-        Self::new(wanted, keeping).map_err(Unfit::Refused)
+        Self::new(wanted, keeping).map_err(|refused| Unfit::Refused(refused.to_string()))
     }
 
-    fn new(wanted: Wanted, keeping: Keeping) -> Result<Self, String> {
+    fn new(wanted: Wanted, keeping: Keeping) -> Result<Self, Refusal> {
         let granted = keeping.grant(wanted)?;
         if keeping.source == Source::Assumed {
             let why = if wanted.level.is_some() { "because it was asked for" } else { "the least that it can be" };
@@ -216,13 +230,6 @@ impl Guarantee {
             };
         }
         granted.map_err(|refused| StoreError::Unknown(format!("it is kept at the lower level '{}': {refused}", keeping.level)))
-    }
-
-    /// Asks the replicas about what was written on this link before. Right only while nobody else could have taken the connection
-    /// away; where a write is at stake, send [`Guarantee::commands_after_write`] with it.
-    pub(crate) async fn confirm(&self, link: &Link) -> Result<Durability, StoreError> {
-        let replies = link.ask_all(&self.commands_after_write()).await?;
-        self.judge(&replies)
     }
 
     fn keeping(&self) -> Keeping {

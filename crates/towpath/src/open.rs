@@ -9,7 +9,7 @@ use towpath_core::clock::Clock;
 use towpath_core::store::{Durability, Store};
 pub use towpath_redis::acl_rule;
 pub use towpath_redis::doctor::{Check, Examination, Verdict};
-use towpath_redis::{RedisOptions, Unfit};
+use towpath_redis::{RedisOptions, RedisStore, Unfit};
 pub use towpath_sqlite::floor::Floor;
 use towpath_sqlite::{Location, OpenOptions, SqliteStore};
 
@@ -74,6 +74,13 @@ impl CloseStore for Arc<SqliteStore> {
     }
 }
 
+#[async_trait]
+impl CloseStore for RedisStore {
+    async fn close(&self) {
+        Self::close(self).await;
+    }
+}
+
 /// What a URL names.
 #[derive(Debug, PartialEq)]
 enum Place {
@@ -116,8 +123,12 @@ async fn open_redis(mut options: RedisOptions, wish: Wish) -> Result<OpenStore, 
     for check in towpath_redis::doctor::admit(&options).await.map_err(unfit)? {
         tracing::warn!(store = url, "{}: {}; {}", check.name, check.says, check.advice.unwrap_or_default());
     }
-    let cause = "this version looks at a Redis and does not keep calls in it yet".to_owned();
-    Err(OpenError::Store { url, cause })
+    let opened = match wish.clock {
+        Some(clock) => RedisStore::open_by_clock(options, clock).await,
+        None => RedisStore::open(options, Arc::new(SystemClock::new())).await,
+    };
+    let store = opened.map_err(unfit)?;
+    Ok(OpenStore { clock: store.clock(), store: Arc::new(store.clone()), closer: Some(Box::new(store)) })
 }
 
 /// Looks at everything in a Redis that a URL names, and says what to do. `None`: the URL names another kind of store.

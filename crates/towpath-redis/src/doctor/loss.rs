@@ -65,7 +65,7 @@ fn used_percent(info: &Info) -> Option<u64> {
 pub(crate) fn durability(keeping: Keeping, wanted: Wanted) -> Check {
     let granted = match keeping.grant(wanted) {
         Ok(granted) => granted,
-        Err(refused) => return Check::fail("durability", refused, "change the server's settings, or what is asked for"),
+        Err(refused) => return Check::fail("durability", refused.lacks, refused.advice),
     };
     if keeping.source == Source::Assumed {
         let why = if wanted.level.is_some() { "it was asked for and cannot be looked at" } else { "settings cannot be looked at" };

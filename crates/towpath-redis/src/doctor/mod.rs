@@ -73,7 +73,7 @@ pub async fn admit(options: &RedisOptions) -> Result<Vec<Check>, Unfit> {
     let about = About::ask(&link).await?;
     let wanted = Wanted::from(options);
     let keeping = Keeping::of(&about, false);
-    keeping.grant(wanted).map_err(Unfit::Refused)?;
+    keeping.grant(wanted).map_err(|refused| Unfit::Refused(refused.to_string()))?;
     let checks = [
         server::version(&about),
         server::role(&about),

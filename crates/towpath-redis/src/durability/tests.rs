@@ -65,7 +65,7 @@ fn what_is_asked_for_and_not_given_is_refused_with_what_to_change() {
         (keeping(Everysec, Source::Read, 1), wanted(Replicated, 2), "replicas=N"),
     ];
     for (kept, wanted, says) in refusals {
-        let refused = kept.grant(wanted).unwrap_err();
+        let refused = kept.grant(wanted).unwrap_err().to_string();
         assert!(refused.contains(says), "{wanted:?}: {refused}");
     }
 }
