@@ -12,7 +12,9 @@
 //! | `registry` | functions, workers, the shared configuration |
 //! | `timers` | what happens by itself |
 //! | `inspect` | reads for people |
+//! | `floor` | the bare programs that the store is measured against |
 
+pub mod floor;
 mod keys;
 mod link;
 mod options;

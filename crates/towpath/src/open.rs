@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use thiserror::Error;
 use towpath_core::clock::Clock;
 use towpath_core::store::Store;
+pub use towpath_redis::floor::{Floor as RedisFloor, FloorCaller as RedisFloorCaller, Gauge as FloorGauge, Reading as FloorReading};
 pub use towpath_sqlite::floor::Floor;
 use towpath_sqlite::{Location, OpenOptions, SqliteStore};
 
