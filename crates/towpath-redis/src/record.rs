@@ -74,7 +74,10 @@ impl Life {
     /// Reads what [`Life::write`] or the claim script wrote. The tail is read apart.
     pub(crate) fn read(call_id: &CallId, text: &[u8]) -> Result<Self, StoreError> {
         std::str::from_utf8(text).ok().and_then(|text| parse(call_id, text)).ok_or_else(|| {
-            StoreError::Corrupt(format!("the record of call '{call_id}' is not one: {:?}", String::from_utf8_lossy(&text[..text.len().min(80)])))
+            StoreError::Corrupt(format!(
+                "the record of call '{call_id}' is not one: {:?}",
+                String::from_utf8_lossy(&text[..text.len().min(80)])
+            ))
         })
     }
 }
@@ -225,7 +228,9 @@ mod tests {
     #[test]
     fn what_is_no_life_is_corrupt_and_no_panic() {
         let id = CallId::new("call-1").unwrap();
-        for text in ["", "1", "1\nQ", "x\nQ\n\n1\n0\n\n\n0\n\n00\n1\n1\n1\n0\n0\n\n\n\n", "1\n?\n\n1\n0\n\n\n0\n\n00\n1\n1\n1\n0\n0\n\n\n\n"] {
+        for text in
+            ["", "1", "1\nQ", "x\nQ\n\n1\n0\n\n\n0\n\n00\n1\n1\n1\n0\n0\n\n\n\n", "1\n?\n\n1\n0\n\n\n0\n\n00\n1\n1\n1\n0\n0\n\n\n\n"]
+        {
             assert!(matches!(Life::read(&id, text.as_bytes()), Err(StoreError::Corrupt(_))), "{text:?}");
         }
         assert!(matches!(Life::read(&id, &[0xff, 0xfe]), Err(StoreError::Corrupt(_))));

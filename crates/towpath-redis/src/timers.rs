@@ -119,7 +119,8 @@ impl RedisStore {
         let mut ended_calls = HashMap::new();
         for (room, decided) in batches {
             let moves = decided.iter().map(Decided::as_move).collect();
-            let forgotten: Vec<CallId> = decided.iter().filter(|one| one.reply == CallReply::Forget).map(|one| one.before.call.call_id.clone()).collect();
+            let forgotten: Vec<CallId> =
+                decided.iter().filter(|one| one.reply == CallReply::Forget).map(|one| one.before.call.call_id.clone()).collect();
             let done = self.apply(&room, moves).await?;
             self.forget_whereabouts(&forgotten).await?;
             for (one, _) in decided.iter().zip(done).filter(|(_, done)| *done) {

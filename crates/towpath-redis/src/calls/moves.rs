@@ -63,7 +63,11 @@ impl Move {
         };
         let ended = !self.before.call.state.has_ended() && after.call.state.has_ended();
         args.push(after.write());
-        if tail_differs(&self.before.call, &after.call) { args.push(write_tail(&after.call)) } else { args.push("=") }
+        if tail_differs(&self.before.call, &after.call) {
+            args.push(write_tail(&after.call))
+        } else {
+            args.push("=")
+        }
         match (self.before.call.due(), after.call.due()) {
             (before, after) if before == after => args.push("="),
             (_, None) => args.push("-"),

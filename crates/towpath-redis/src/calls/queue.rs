@@ -232,7 +232,12 @@ impl Reader {
     }
 
     /// Blocks until there are new entries, or until a nudge. The read itself is never dropped half way: what it brings is ours.
-    async fn read(&mut self, want: &ClaimCalls, count: u64, mut nudges: tokio::sync::watch::Receiver<u64>) -> Result<Vec<Entry>, StoreError> {
+    async fn read(
+        &mut self,
+        want: &ClaimCalls,
+        count: u64,
+        mut nudges: tokio::sync::watch::Receiver<u64>,
+    ) -> Result<Vec<Entry>, StoreError> {
         let link = &self.store.shared.link;
         let mut line = match self.line.take() {
             Some(line) => line,

@@ -67,7 +67,13 @@ impl RedisStore {
     }
 
     /// Takes what was just read from the stream. What cannot be delivered is dealt with: nothing stays between the stream and a worker.
-    pub(crate) async fn take_read(&self, room: &Arc<Room>, want: &ClaimCalls, count: u64, entries: Vec<Entry>) -> Result<Taken, StoreError> {
+    pub(crate) async fn take_read(
+        &self,
+        room: &Arc<Room>,
+        want: &ClaimCalls,
+        count: u64,
+        entries: Vec<Entry>,
+    ) -> Result<Taken, StoreError> {
         self.run_take(room, want, count, &entries, false).await
     }
 
