@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::aio::PubSub;
-use redis::{Cmd, Msg};
+use redis::{Cmd, Msg, Value};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
 use towpath_core::names::{FunctionKey, WorkerId};
@@ -80,29 +80,40 @@ impl News {
     /// Tells this process at once and then all others. Nobody is told of a failure: those who wait for news look again by themselves.
     pub(crate) async fn publish(&self, message: &str) {
         self.ears.hear(message);
-        self.tell_others(message).await;
+        self.tell_others(&[message.to_owned()]).await;
     }
 
-    async fn tell_others(&self, message: &str) {
-        let mut publish = Cmd::new();
-        publish.arg("PUBLISH").arg(&self.channel).arg(format!("{} {message}", self.me));
-        if let Err(error) = self.link.ask(&publish).await {
-            tracing::debug!(%error, "other processes were not told to look again");
+    async fn tell_others(&self, messages: &[String]) {
+        let publish = messages.iter().map(|message| {
+            let mut publish = Cmd::new();
+            publish.arg("PUBLISH").arg(&self.channel).arg(format!("{} {message}", self.me));
+            publish
+        });
+        let told = self.link.ask_all(&publish.collect::<Vec<_>>()).await;
+        let refused = |reply: Value| reply.extract_error().err().map(|error| error.to_string());
+        let failure = told.map_or_else(|error| Some(error.to_string()), |replies| replies.into_iter().find_map(refused));
+        if let Some(error) = failure {
+            tracing::debug!(error, "other processes were not told to look again");
         }
     }
 
-    /// Tells that so many definitions are new, changed or forgotten.
-    pub(crate) async fn publish_functions(&self, changes: u64) {
+    /// Tells that so many definitions are new, changed or forgotten, and that these functions have work or room.
+    pub(crate) async fn publish_functions(&self, changes: u64, ready: &[&FunctionKey]) {
+        let mut messages: Vec<String> = ready.iter().map(|function| format!("r:{}", function_member(function))).collect();
+        for message in &messages {
+            self.ears.hear(message);
+        }
         if changes > 0 {
             // In one step: whoever saw a number in between would be woken twice.
             self.ears.functions.send_modify(|count| *count += changes);
-            self.tell_others(FUNCTIONS).await;
+            messages.push(FUNCTIONS.to_owned());
         }
+        self.tell_others(&messages).await;
     }
 
     /// Tells that a function's work was made ready, or that there is more room for it.
     pub(crate) async fn publish_ready(&self, function: &FunctionKey) {
-        self.publish(&format!("r:{}", function_member(function))).await;
+        self.publish_functions(0, &[function]).await;
     }
 
     /// Counts the changes of functions; it starts at 0.
@@ -245,4 +256,89 @@ impl Listener {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code that can panic runs under this lock.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_conformance::words::{function, worker_id};
+    use towpath_redis_testing::RedisServer;
+
+    use super::*;
+    use crate::options::RedisOptions;
+
+    async fn listen(server: &RedisServer) -> (News, mpsc::UnboundedReceiver<Heard>) {
+        let link = Link::open(&RedisOptions::standalone("127.0.0.1", server.port())).await.unwrap();
+        let (heard, hears) = mpsc::unbounded_channel();
+        (News::start(link, "news".to_owned(), heard).await.unwrap(), hears)
+    }
+
+    async fn soon<T>(it: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(20), it).await.expect("it does not come")
+    }
+
+    fn rings(news: &News, worker: &str) -> bool {
+        futures_util::FutureExt::now_or_never(news.attention(&worker_id(worker))).is_some()
+    }
+
+    #[tokio::test]
+    async fn a_process_hears_itself_at_once_and_only_once() {
+        let server = RedisServer::start();
+        let (news, mut hears) = listen(&server).await;
+        news.publish_ready(&function("wf-7:a:b")).await;
+        assert_eq!(hears.try_recv(), Ok(Heard::Ready(function("wf-7:a:b"))));
+        // Whatever the channel brings comes in order: the echo would be there before this.
+        server.cli(&["PUBLISH", "news", "somebody r:__global__\nadd"]);
+        assert_eq!(soon(hears.recv()).await, Some(Heard::Ready(function("add"))));
+    }
+
+    #[tokio::test]
+    async fn a_request_for_attention_rings_once_in_every_process() {
+        let server = RedisServer::start();
+        let (here, _hears) = listen(&server).await;
+        let (there, _hears) = listen(&server).await;
+        here.publish("a:w1").await;
+        assert!(rings(&here, "w1") && !rings(&here, "w1"), "made while nobody listened, it rings at once, and once");
+        soon(there.attention(&worker_id("w1"))).await;
+        assert!(!rings(&there, "w1") && !rings(&there, "w2"));
+        here.publish("a:w1").await;
+        here.forget_worker(&worker_id("w1"));
+        assert!(!rings(&here, "w1"), "nothing is wanted of a worker that is gone");
+    }
+
+    #[tokio::test]
+    async fn rings_for_strangers_are_not_kept_for_ever() {
+        let server = RedisServer::start();
+        let (news, _hears) = listen(&server).await;
+        for number in 0..EARS_MAX * 2 {
+            news.ears.hear(&format!("a:w{number}"));
+        }
+        assert!(lock(&news.ears.workers).len() <= EARS_MAX);
+        let latest = format!("w{}", EARS_MAX * 2 - 1);
+        assert!(rings(&news, &latest));
+    }
+
+    #[tokio::test]
+    async fn everybody_is_told_to_look_again_when_the_subscription_was_cut() {
+        let server = RedisServer::start();
+        let (news, mut hears) = listen(&server).await;
+        let (mut functions, mut config) = (news.functions(), news.config());
+        server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        assert_eq!(soon(hears.recv()).await, Some(Heard::LookAgain));
+        soon(functions.changed()).await.unwrap();
+        soon(config.changed()).await.unwrap();
+        server.cli(&["PUBLISH", "news", "somebody r:__global__\nadd"]);
+        assert_eq!(soon(hears.recv()).await, Some(Heard::Ready(function("add"))), "and it is subscribed again");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_understood_does_no_harm() {
+        let server = RedisServer::start();
+        let (news, mut hears) = listen(&server).await;
+        for nonsense in ["", "x", "somebody", "somebody z", "somebody a:", "somebody r:add", "somebody f:1", "\u{fffd}"] {
+            server.cli(&["PUBLISH", "news", nonsense]);
+        }
+        server.cli(&["PUBLISH", "news", "somebody r:__global__\nadd"]);
+        assert_eq!(soon(hears.recv()).await, Some(Heard::Ready(function("add"))));
+        assert_eq!(news.function_changes(), 0);
+    }
 }

@@ -145,6 +145,9 @@ pub(crate) fn life_submitted_at(life: &[u8]) -> Option<Timestamp> {
 /// A request without its params and item, which stand beside it in the stream's entry; a script puts them together.
 pub(crate) fn write_request_extras(request: &CallRequest) -> Vec<u8> {
     let mut out = Writer::default();
+    if request.input_item.as_ref().is_some_and(|item| item.is_empty()) {
+        out.put(b'i', b""); // the script takes an empty item for none
+    }
     if let Some(key) = &request.idempotency_key {
         out.put(b'k', key.as_str().as_bytes());
     }

@@ -42,10 +42,6 @@ local function offer(id, old, place)
     if place ~= '' then acks[#acks + 1] = place; dels[#dels + 1] = place end
     return
   end
-  if now >= tonumber(deadline) then
-    late[#late + 1] = id
-    return
-  end
   local stays = '\n0' .. cancel .. '\n' .. submitted .. '\n' .. deadline .. '\n' .. rest
   version = string.format('%.0f', tonumber(version) + 1)
   if room == 0 then
@@ -54,6 +50,10 @@ local function offer(id, old, place)
     again[#again + 1] = sequence
     again[#again + 1] = id
     write(id, version .. '\nQ\n\n' .. sequence .. '\n' .. number .. string.match(old, '^%d+\n%u\n[^\n]*\n%d+\n%d+(\n.*)$'))
+    return
+  end
+  if now >= tonumber(deadline) then
+    late[#late + 1] = id
     return
   end
   room = room - 1

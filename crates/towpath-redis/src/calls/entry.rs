@@ -80,12 +80,13 @@ impl Entry {
         }
     }
 
-    /// What is asked. An old caller that leaves out params means none.
+    /// What is asked. An old caller that leaves out params means none; what Towpath wrote is as it was written.
     pub(crate) fn request(&self, function: &FunctionKey) -> CallRequest {
+        let said = |bytes: &&[u8]| self.has_record || !bytes.is_empty();
         CallRequest {
             function: function.clone(),
-            params: payload(self.params.as_deref().filter(|params| !params.is_empty()).unwrap_or(b"{}")),
-            input_item: self.item.as_deref().filter(|item| !item.is_empty()).map(payload),
+            params: payload(self.params.as_deref().filter(said).unwrap_or(b"{}")),
+            input_item: self.item.as_deref().filter(said).map(payload),
             idempotency_key: self.key.as_ref().and_then(|key| key.parse().ok()),
             depth: self.depth,
             parent: self.parent.as_ref().and_then(|parent| CallId::new(parent).ok()),
@@ -104,7 +105,7 @@ pub(crate) fn write_request(request: &CallRequest) -> Vec<u8> {
     let mut out = write_request_extras(request);
     let mut pieces = Writer::default();
     pieces.put(b'p', request.params.as_bytes());
-    if let Some(item) = &request.input_item {
+    if let Some(item) = request.input_item.as_ref().filter(|item| !item.is_empty()) {
         pieces.put(b'i', item.as_bytes());
     }
     out.extend_from_slice(&pieces.done());
@@ -115,6 +116,9 @@ pub(crate) fn write_request(request: &CallRequest) -> Vec<u8> {
 pub(crate) fn added_fields(request: &CallRequest) -> Vec<Vec<u8>> {
     let mut fields: Vec<Vec<u8>> = Vec::new();
     let mut add = |name: &str, value: &str| fields.extend([name.as_bytes().to_vec(), value.as_bytes().to_vec()]);
+    if request.input_item.as_ref().is_some_and(|item| item.is_empty()) {
+        add("inputItem", ""); // the script takes an empty item for none
+    }
     if let Some(key) = &request.idempotency_key {
         add("idempotencyKey", key.as_str());
     }

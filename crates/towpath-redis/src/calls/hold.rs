@@ -1,6 +1,6 @@
 //! What a worker does with a call it holds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use redis::{Cmd, Value};
@@ -154,7 +154,12 @@ impl RedisStore {
             let now = self.shared.now();
             let mut batches: HashMap<FunctionKey, (Arc<Room>, Vec<(usize, Move)>)> = HashMap::new();
             let mut again = Vec::new();
+            let mut asked = HashSet::new();
             for place in open {
+                if !asked.insert(&wishes[place].call_id) {
+                    again.push(place); // it is decided on what the first one leaves
+                    continue;
+                }
                 let from_server = fresh.remove(&place);
                 let is_fresh = from_server.is_some();
                 let Some(found) = from_server.flatten().or_else(|| remembered[place].take()) else { continue };
@@ -185,8 +190,10 @@ impl RedisStore {
                 }
             }
             for place in &again {
+                remembered[*place] = None;
                 self.shared.held.remove(&wishes[*place].call_id);
             }
+            again.sort_unstable(); // of two about one call the first comes first, also the second time
             open = again;
         }
         Ok(granted)

@@ -64,7 +64,7 @@ impl RedisStore {
         }
         args.push("params");
         args.push(request.params.as_bytes());
-        if let Some(item) = &request.input_item {
+        if let Some(item) = request.input_item.as_ref().filter(|item| !item.is_empty()) {
             args.push("inputItem");
             args.push(item.as_bytes());
         }

@@ -176,7 +176,10 @@ impl RedisStore {
         if let Some(due) = life.call.due() {
             self.shared.agenda.note(due);
         }
-        self.shared.held.put(Found { room: Arc::clone(room), life });
+        if life.call.failures == 0 {
+            // One that has failed before has a tail, which was not read here.
+            self.shared.held.put(Found { room: Arc::clone(room), life });
+        }
         Ok(delivery)
     }
 

@@ -53,7 +53,7 @@ impl RedisStore {
 
     /// In a Cluster the value and its version lie on different servers. The version comes last: should this process die in between, the
     /// value is there and becomes a version as soon as somebody looks.
-    async fn set_in_steps(&self, change: SetConfig) -> Result<Option<ConfigView>, StoreError> {
+    pub(super) async fn set_in_steps(&self, change: SetConfig) -> Result<Option<ConfigView>, StoreError> {
         let present = self.read_config().await?;
         if change.if_version.is_some_and(|expected| expected != present.version) {
             return Ok(None);

@@ -84,14 +84,9 @@ impl RedisStore {
 
     /// Wakes whoever waits for a function, and claims that may find more room now.
     pub(super) async fn tell_of_functions(&self, changes: &[(&FunctionKey, Changed)]) {
-        let mut definitions = 0;
-        for (function, changed) in changes {
-            definitions += u64::from(changed.definition);
-            if changed.definition || changed.offer {
-                self.shared.news.publish_ready(function).await;
-            }
-        }
-        self.shared.news.publish_functions(definitions).await;
+        let definitions = changes.iter().filter(|(_, changed)| changed.definition).count();
+        let ready = changes.iter().filter(|(_, changed)| changed.definition || changed.offer).map(|(function, _)| *function);
+        self.shared.news.publish_functions(definitions as u64, &ready.collect::<Vec<_>>()).await;
     }
 
     pub(super) async fn forget_function(&self, function: &FunctionKey) -> Result<bool, StoreError> {
@@ -106,7 +101,7 @@ impl RedisStore {
         if reply.get(1).is_some_and(|left| left == "empty") {
             self.take_from_the_set(function).await.map_err(half_done)?;
         }
-        self.shared.news.publish_functions(1).await;
+        self.shared.news.publish_functions(1, &[]).await;
         Ok(true)
     }
 

@@ -14,6 +14,8 @@ mod functions;
 mod peers;
 mod reply;
 mod scripts;
+#[cfg(test)]
+mod tests;
 mod wire;
 mod workers;
 

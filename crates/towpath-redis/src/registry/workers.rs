@@ -163,9 +163,12 @@ impl RedisStore {
     /// Takes a worker that is still silent off the list; what it holds stays its own until the lease ends. `false`: it was heard
     /// meanwhile, or somebody else has removed it.
     pub(crate) async fn remove_worker(&self, worker: &WorkerId) -> Result<bool, StoreError> {
+        let silent_since = self.silent_since();
+        if !self.is_silent(worker, silent_since).await? {
+            return Ok(false);
+        }
         let offers = self.worker_record(worker).await?.map(|record| record.offers).unwrap_or_default();
         let functions: Vec<FunctionKey> = offers.into_iter().map(|offer| offer.function).collect();
-        let silent_since = self.silent_since();
         if !self.withdraw_from_all(worker, &functions, Some(silent_since)).await? {
             return Ok(false);
         }
@@ -181,6 +184,12 @@ impl RedisStore {
             self.shared.news.forget_worker(worker);
         }
         Ok(word == "gone")
+    }
+
+    async fn is_silent(&self, worker: &WorkerId, since: i64) -> Result<bool, StoreError> {
+        let ask = command("ZSCORE", &[self.shared.keys.heartbeats().as_str(), worker.as_str()]);
+        let heard: Option<f64> = read(self.shared.link.ask(&ask).await?)?;
+        Ok(heard.is_some_and(|heard| instant(heard).as_millis() <= since))
     }
 
     fn silent_since(&self) -> i64 {
