@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use towpath_redis::acl_rule;
 
-/// Sent only where somebody looks, and done without when refused; or to a Sentinel, which has users of its own.
-const DONE_WITHOUT: [&str; 3] = ["waitaof", "acl|whoami", "sentinel"];
+/// Done without where it is refused or unknown; or sent to a Sentinel, which has users of its own.
+const DONE_WITHOUT: [&str; 2] = ["waitaof", "sentinel"];
 /// Commands whose second word is part of their name.
 const WITH_SUBCOMMANDS: [&str; 7] = ["xgroup", "xinfo", "script", "client", "cluster", "config", "acl"];
 
