@@ -76,6 +76,8 @@ pub struct RedisOptions {
     pub prefix: String,
     /// What an acknowledgement must be worth at least; the server's own level when nobody asks.
     pub durability: Option<Durability>,
+    /// How many replicas must confirm a write at [`Durability::Replicated`].
+    pub replicas: u32,
     /// Who opens it, for people who look at the server's client list.
     pub owner: String,
 }
@@ -102,6 +104,7 @@ impl RedisOptions {
             tls: None,
             prefix: DEFAULT_PREFIX.to_owned(),
             durability: None,
+            replicas: 1,
             owner: "towpath".to_owned(),
         }
     }
@@ -136,6 +139,9 @@ impl RedisOptions {
             queries.push(format!("prefix={}", utf8_percent_encode(&self.prefix, NOT_PLAIN)));
         }
         queries.extend(self.durability.map(|level| format!("durability={level}")));
+        if self.replicas != 1 {
+            queries.push(format!("replicas={}", self.replicas));
+        }
         let tls = self.tls.as_ref();
         queries.extend(
             tls.and_then(|tls| tls.ca_file.as_deref()).map(|file| format!("tls_ca={}", utf8_percent_encode(file, NOT_PLAIN_IN_FILE))),

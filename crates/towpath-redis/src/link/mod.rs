@@ -140,6 +140,30 @@ impl Link {
         replies.into_iter().try_fold(Value::Nil, |_, reply| checked(reply))
     }
 
+    /// Runs a script and, behind it on the same connection, commands that ask what became of it.
+    pub(crate) async fn run_with(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        args: &[Vec<u8>],
+        behind: &[Cmd],
+    ) -> Result<(Value, Vec<Value>), StoreError> {
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(&script.sha).arg(keys.len()).arg(keys).arg(args);
+        let mut commands = vec![command];
+        commands.extend_from_slice(behind);
+        let mut replies = self.ask_all(&commands).await?;
+        if replies.first().is_some_and(error::is_no_script) {
+            let mut load = Cmd::new();
+            load.arg("SCRIPT").arg("LOAD").arg(script.code);
+            self.ask(&load).await?;
+            replies = self.ask_all(&commands).await?;
+        }
+        let confirmed = replies.split_off(1.min(replies.len()));
+        let reply = replies.pop().unwrap_or(Value::Nil).extract_error().map_err(|refused| error::refused(&refused))?;
+        Ok((reply, confirmed))
+    }
+
     /// A connection of one's own to the server that has this key.
     pub(crate) async fn exclusive(&self, key: &str) -> Result<Exclusive, StoreError> {
         let wire = match &*self.way {

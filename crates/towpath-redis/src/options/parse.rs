@@ -162,13 +162,13 @@ fn database(path: &str) -> Result<i64, Hint> {
 /// The option that a pair sets, if there is such an option.
 fn known(pair: &str) -> Option<(&'static str, &str)> {
     let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-    ["prefix", "durability", "tls_ca", "tls_insecure"].into_iter().find(|known| *known == name).map(|name| (name, value))
+    ["prefix", "durability", "replicas", "tls_ca", "tls_insecure"].into_iter().find(|known| *known == name).map(|name| (name, value))
 }
 
 fn query(options: &mut RedisOptions, pair: &str) -> Result<(), Hint> {
     let Some((name, value)) = known(pair) else {
         let name = pair.split('=').next().unwrap_or_default();
-        return Err(format!("there is no option '{name}': there are prefix, durability, tls_ca and tls_insecure"));
+        return Err(format!("there is no option '{name}': there are prefix, durability, replicas, tls_ca and tls_insecure"));
     };
     let value = decoded(value)?;
     if value.is_empty() {
@@ -177,6 +177,7 @@ fn query(options: &mut RedisOptions, pair: &str) -> Result<(), Hint> {
     match name {
         "prefix" => options.prefix = prefix(value)?,
         "durability" => options.durability = Some(durability(&value)?),
+        "replicas" => options.replicas = replicas(&value)?,
         _ => {
             let tls = options.tls.as_mut().ok_or_else(|| format!("{name} needs TLS: begin with rediss://"))?;
             match (name, value.as_str()) {
@@ -196,6 +197,11 @@ fn prefix(value: String) -> Result<String, Hint> {
         true => Ok(value),
         false => Err("a prefix consists of letters, digits and . _ - :".to_owned()),
     }
+}
+
+fn replicas(number: &str) -> Result<u32, Hint> {
+    let number = number.parse().ok().filter(|number| (1..=100).contains(number));
+    number.ok_or_else(|| "replicas is how many replicas confirm a write at durability=replicated: a number from 1 to 100".to_owned())
 }
 
 fn durability(word: &str) -> Result<Durability, Hint> {
