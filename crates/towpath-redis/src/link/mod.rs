@@ -160,7 +160,7 @@ impl Link {
             replies = self.ask_all(&commands).await?;
         }
         let confirmed = replies.split_off(1.min(replies.len()));
-        let reply = replies.pop().unwrap_or(Value::Nil).extract_error().map_err(|refused| error::refused(&refused))?;
+        let reply = checked(replies.pop().unwrap_or(Value::Nil))?;
         Ok((reply, confirmed))
     }
 
