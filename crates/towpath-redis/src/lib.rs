@@ -22,6 +22,7 @@
 //! | `registry` | functions, workers, the shared configuration |
 //! | `timers`, `agenda` | what happens by itself |
 //! | `inspect` | reads for people |
+//! | `floor` | the bare programs that the store is measured against |
 
 mod about;
 mod acl;
@@ -31,6 +32,7 @@ mod clock;
 mod definition;
 pub mod doctor;
 mod durability;
+pub mod floor;
 mod held;
 mod inspect;
 mod keys;

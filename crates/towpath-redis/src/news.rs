@@ -111,6 +111,11 @@ impl News {
         self.tell_others(&messages).await;
     }
 
+    /// Tells that a function's work was made ready, or that there is more room for it.
+    pub(crate) async fn publish_ready(&self, function: &FunctionKey) {
+        self.publish_functions(0, &[function]).await;
+    }
+
     /// Counts the changes of functions; it starts at 0.
     pub(crate) fn functions(&self) -> watch::Receiver<u64> {
         self.ears.functions.subscribe()
@@ -279,7 +284,7 @@ mod tests {
     async fn a_process_hears_itself_at_once_and_only_once() {
         let server = RedisServer::start();
         let (news, mut hears) = listen(&server).await;
-        news.publish_functions(0, &[&function("wf-7:a:b")]).await;
+        news.publish_ready(&function("wf-7:a:b")).await;
         assert_eq!(hears.try_recv(), Ok(Heard::Ready(function("wf-7:a:b"))));
         // Whatever the channel brings comes in order: the echo would be there before this.
         server.cli(&["PUBLISH", "news", "somebody r:__global__\nadd"]);

@@ -4,6 +4,8 @@ use redis::Value;
 use towpath_core::names::CallId;
 use towpath_core::store::StoreError;
 
+pub(crate) use crate::link::checked;
+
 /// The reply is of a shape that this server should never send.
 pub(crate) fn strange(what: &str, reply: &Value) -> StoreError {
     StoreError::Corrupt(format!("the Redis server's reply to {what} makes no sense: {reply:?}"))
@@ -49,9 +51,4 @@ pub(crate) fn score(reply: &Value) -> Option<f64> {
 
 pub(crate) fn call_id(reply: &Value) -> Result<CallId, StoreError> {
     text(reply).and_then(|text| CallId::new(text).ok()).ok_or_else(|| strange("a question for call ids", reply))
-}
-
-/// The reply to one command of several: an error reply is an error here.
-pub(crate) fn checked(reply: Value) -> Result<Value, StoreError> {
-    reply.extract_error().map_err(|error| crate::link::trouble(format!("the Redis server refused it ({error})")))
 }

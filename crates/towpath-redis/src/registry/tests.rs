@@ -30,7 +30,7 @@ impl Rig {
     async fn start() -> Self {
         let (server, clock) = (RedisServer::start(), VirtualClock::new());
         let options = RedisOptions::standalone("127.0.0.1", server.port());
-        let store = RedisStore::open(options, Arc::new(clock.clone())).await.unwrap();
+        let store = RedisStore::open_by_clock(options, Arc::new(clock.clone())).await.unwrap();
         Self { _server: server, clock, store }
     }
 

@@ -30,7 +30,7 @@ impl Rig {
 
     pub(crate) async fn open_database(&self, database: i64) -> RedisStore {
         let options = RedisOptions { database, ..RedisOptions::standalone("127.0.0.1", self.server.port()) };
-        RedisStore::open(options, Arc::new(self.clock.clone())).await.expect("the server is there")
+        RedisStore::open_by_clock(options, Arc::new(self.clock.clone())).await.expect("the server is there")
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -135,7 +135,7 @@ async fn dispatch(globals: Globals, command: Command, out: Output) -> Result<Exi
         Command::Dlq(args) => with_client(&globals, async |client| dlq::run(client, out, args).await).await,
         Command::Config(args) => with_client(&globals, async |client| config::run(client, out, args).await).await,
         Command::Doctor(args) => doctor::run(&globals, out, args).await,
-        Command::Bench(args) => bench::run(out, args).await,
+        Command::Bench(args) => bench::run(&globals, out, args).await,
         Command::Completions(args) => Ok(completions::run(out, &args)),
         Command::Openapi => Ok(openapi::run(out)),
         Command::Version => Ok(version::run(out)),

@@ -1,22 +1,17 @@
 //! A folder for one measurement, gone when it is over.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 
-static MADE: AtomicU32 = AtomicU32::new(0);
-
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    pub(super) fn make(inside: &Path) -> Result<Self, Failure> {
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = inside.join(format!(".towpath-bench-{}-{number}", std::process::id()));
+    pub(super) fn make(path: &Path) -> Result<Self, Failure> {
         let cannot = |cause| Failure::new(Exit::Failed, "cannot_write", format!("{} cannot be made: {cause}", path.display()));
-        std::fs::create_dir_all(&path).map_err(|cause| cannot(cause).hint("choose a folder on the disk to measure with --data"))?;
-        Ok(Self(path))
+        std::fs::create_dir_all(path).map_err(|cause| cannot(cause).hint("choose a folder on the disk to measure with --data"))?;
+        Ok(Self(path.to_owned()))
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -1,46 +1,66 @@
-//! An idle server's memory: a real one, started for this, asked to be ready, then looked at from outside.
+//! An idle server: a real one with a worker, started for this and looked at from outside. What does it take when there is nothing to do?
 
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use serde_json::Value;
+use tokio::process::Child;
+use towpath::FloorGauge;
 
-use super::folder::Folder;
-use crate::cli::exit::Exit;
+use super::place::Place;
+use super::process::{first_line, spawn};
+use super::{blocking, failed};
 use crate::cli::failure::Failure;
 use crate::cli::time;
 
-/// Long enough for anything slow to start to have gone wrong.
-const READY_WITHIN: Duration = Duration::from_secs(20);
+/// When whatever happens at the start is done.
+const SETTLED: Duration = Duration::from_secs(2);
 
-pub(super) async fn rss_bytes(folder: &Folder) -> Result<u64, Failure> {
-    let failed = |cause: String| Failure::new(Exit::Failed, "bench_failed", format!("the idle server could not be measured: {cause}"));
-    let mut server = start(folder).map_err(|error| failed(error.to_string()))?;
-    let ready = tokio::time::timeout(READY_WITHIN, until_ready(&mut server)).await;
-    ready.map_err(|_| failed("it did not become ready".to_owned()))?.map_err(failed)?;
-    // Once more after its first second, when whatever it does at the start is done.
-    time::sleep(Duration::from_secs(1)).await;
-    let bytes = server.id().ok_or("it has gone".to_owned()).and_then(rss_of);
-    let _it_has_gone_by_itself = server.kill().await;
-    bytes.map_err(failed)
+/// A server that has nothing to do.
+pub(super) struct IdleServer {
+    server: Child,
+    /// Serves a function that nobody calls. Held only to be there.
+    worker: Child,
 }
 
-fn start(folder: &Folder) -> std::io::Result<Child> {
-    Command::new(std::env::current_exe()?)
-        .args(["--json", "serve", "--listen", "127.0.0.1:0", "--store", &folder.store_url()])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-}
+impl IdleServer {
+    pub(super) async fn start(place: &Place) -> Result<Self, Failure> {
+        let not_started = |error: std::io::Error| failed(&format!("the idle server could not be started: {error}"));
+        let mut server = spawn(place, &["--json", "serve", "--listen", "127.0.0.1:0"], Stdio::null()).map_err(not_started)?;
+        let listening: Value = serde_json::from_str(&first_line(&mut server).await?).unwrap_or_default();
+        let url = listening["url"].as_str().ok_or_else(|| failed("the idle server did not say where it listens"))?;
+        let name = format!("{}idle", place.tag);
+        let worker = spawn(place, &["--server", url, "worker", &name, "--exec", "cat"], Stdio::null()).map_err(not_started)?;
+        time::sleep(SETTLED).await;
+        Ok(Self { server, worker })
+    }
 
-/// With `--json` the server writes a line as soon as it listens.
-async fn until_ready(server: &mut Child) -> Result<(), String> {
-    let stdout = server.stdout.take().ok_or("it has no standard output")?;
-    let first = BufReader::new(stdout).lines().next_line().await.map_err(|error| error.to_string())?;
-    first.map(drop).ok_or("it stopped before it listened".to_owned())
+    pub(super) fn rss_bytes(&self) -> Result<u64, Failure> {
+        self.server.id().ok_or("it has gone".to_owned()).and_then(rss_of).map_err(|cause| failed(&format!("the idle server: {cause}")))
+    }
+
+    /// Commands per second that the store of this place gets. Nobody else must use it meanwhile.
+    pub(super) async fn commands_per_second(&self, place: &Place, length: Duration) -> Result<f64, Failure> {
+        let url = place.url.clone();
+        // One connection for both readings: making one costs commands too.
+        let begun = blocking(move || {
+            let mut gauge = FloorGauge::open(&url)?;
+            gauge.read().map(|reading| (gauge, reading))
+        });
+        let (mut gauge, before) = begun.await.map_err(|cause| failed(&cause))?;
+        let begin = time::now();
+        time::sleep_until(begin + length).await;
+        let after = blocking(move || gauge.read()).await.map_err(|cause| failed(&cause))?;
+        let took = time::now() - begin;
+        let commands = (after.commands - before.commands).saturating_sub(FloorGauge::OWN_COMMANDS);
+        Ok(commands as f64 / took.as_secs_f64())
+    }
+
+    pub(super) async fn stop(mut self) {
+        for child in [&mut self.worker, &mut self.server] {
+            let _it_has_gone_by_itself = child.kill().await;
+        }
+    }
 }
 
 fn rss_of(process: u32) -> Result<u64, String> {

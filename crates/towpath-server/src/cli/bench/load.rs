@@ -1,30 +1,37 @@
-//! The load: callers that each keep one call of a function that does nothing under way, and a worker in the same process.
+//! The load: callers that each keep one call of a function that does nothing under way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use hdrhistogram::Histogram;
-use towpath::{CallContext, FunctionKey, FunctionName, FunctionOptions, HandlerError, NewCall, Payload, RawHandler, Towpath};
+use towpath::{FloorGauge, FunctionKey, FunctionName, NewCall, Payload, Towpath};
 
-use super::PARAMS;
-use super::folder::Folder;
-use crate::cli::exit::Exit;
+use super::place::Place;
+use super::worker::Worker;
+use super::{PARAMS, WARM_UP, blocking, failed, micros};
 use crate::cli::failure::Failure;
 use crate::cli::time;
 
-/// Not measured: caches fill, the file grows its first pages.
-const WARM_UP: Duration = Duration::from_millis(500);
-const FUNCTION: &str = "nothing";
+/// What shall be under way.
+#[derive(Clone, Copy)]
+pub(super) struct Load {
+    pub(super) in_flight: u32,
+    /// Over how many functions the calls are spread.
+    pub(super) functions: u32,
+    pub(super) length: Duration,
+}
 
-/// What a level showed.
+/// What a load showed.
 pub(super) struct Measured {
     pub(super) calls: u64,
     pub(super) took: Duration,
     pub(super) p50: Duration,
     pub(super) p99: Duration,
+    /// 0 where the store does not count commits.
     pub(super) moves_per_commit: f64,
+    /// What the server's process needed for a call, in microseconds.
+    pub(super) store_cpu_us: Option<f64>,
 }
 
 impl Measured {
@@ -33,61 +40,81 @@ impl Measured {
     }
 }
 
-struct Nothing;
+pub(super) async fn run(place: &Place, load: Load) -> Result<Measured, Failure> {
+    let towpath = super::open(&place.url).await?;
+    let worker = Worker::start(place, &towpath, load.functions, load.in_flight.max(16)).await?;
+    calls_until(place, &towpath, load, time::now() + WARM_UP).await?;
 
-#[async_trait]
-impl RawHandler for Nothing {
-    async fn run(&self, _ctx: CallContext) -> Result<Payload, HandlerError> {
-        Ok(Payload::from_json(r#"{"accepted":true}"#))
-    }
-}
-
-pub(super) async fn run(folder: &Folder, in_flight: u32, length: Duration) -> Result<Measured, Failure> {
-    let failed = |cause: String| Failure::new(Exit::Failed, "bench_failed", cause);
-    let towpath = Towpath::builder().owner("towpath bench").open(&folder.store_url()).await.map_err(|error| failed(error.to_string()))?;
-    let worker = towpath.worker().concurrency(in_flight.max(16)).raw_function(FunctionOptions::new(FUNCTION), Arc::new(Nothing));
-    let worker = worker.start().await.map_err(|error| failed(error.to_string()))?;
-    calls_until(&towpath, in_flight, time::now() + WARM_UP).await.map_err(failed)?;
-
-    let (begin, before) = (time::now(), written(&towpath).await.map_err(failed)?);
-    let latencies = calls_until(&towpath, in_flight, begin + length).await.map_err(failed)?;
-    let (took, after) = (time::now() - begin, written(&towpath).await.map_err(failed)?);
-    worker.drain().await;
+    let (begin, before) = (time::now(), Counters::read(place, &towpath).await?);
+    let latencies = calls_until(place, &towpath, load, begin + load.length).await?;
+    let (took, after) = (time::now() - begin, Counters::read(place, &towpath).await?);
+    worker.stop().await;
     towpath.close().await;
 
     let at = |quantile| Duration::from_micros(latencies.value_at_quantile(quantile));
-    let commits = (after.0 - before.0).max(1);
-    let moves_per_commit = (after.1 - before.1) as f64 / commits as f64;
-    Ok(Measured { calls: latencies.len(), took, p50: at(0.5), p99: at(0.99), moves_per_commit })
+    let (calls, commits) = (latencies.len(), (after.commits - before.commits).max(1));
+    let cpu = after.store_cpu_seconds.zip(before.store_cpu_seconds).map(|(after, before)| after - before);
+    Ok(Measured {
+        calls,
+        took,
+        p50: at(0.5),
+        p99: at(0.99),
+        moves_per_commit: (after.moves - before.moves) as f64 / commits as f64,
+        store_cpu_us: cpu.map(|seconds| seconds * 1e6 / calls.max(1) as f64),
+    })
 }
 
-async fn written(towpath: &Towpath) -> Result<(u64, u64), String> {
-    let status = towpath.store().probe().await.map_err(|error| error.to_string())?;
-    Ok((status.commits, status.moves))
+/// What the store has counted so far.
+struct Counters {
+    commits: u64,
+    moves: u64,
+    store_cpu_seconds: Option<f64>,
 }
 
-/// Latencies in microseconds of all calls that `in_flight` callers made until `end`.
-async fn calls_until(towpath: &Towpath, in_flight: u32, end: Instant) -> Result<Histogram<u64>, String> {
+impl Counters {
+    async fn read(place: &Place, towpath: &Towpath) -> Result<Self, Failure> {
+        let status = towpath.store().probe().await.map_err(|error| failed(&error.to_string()))?;
+        let store_cpu_seconds = if place.is_shared() { Some(gauge(place).await?.cpu_seconds) } else { None };
+        Ok(Self { commits: status.commits, moves: status.moves, store_cpu_seconds })
+    }
+}
+
+/// What the Redis server says about itself.
+pub(super) async fn gauge(place: &Place) -> Result<towpath::FloorReading, Failure> {
+    let url = place.url.clone();
+    blocking(move || FloorGauge::open(&url)?.read()).await.map_err(|cause| failed(&cause))
+}
+
+/// A call of one of the measured functions.
+pub(super) fn call(place: &Place, number: u32) -> Result<NewCall, Failure> {
+    let name = FunctionName::new(place.function(number)).map_err(|error| failed(&error.to_string()))?;
+    Ok(NewCall::new(FunctionKey::global(name), Payload::from_json(PARAMS)))
+}
+
+/// Latencies in microseconds of all calls that were made until `end`.
+async fn calls_until(place: &Place, towpath: &Towpath, load: Load, end: Instant) -> Result<Histogram<u64>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    let callers: Vec<_> = (0..in_flight).map(|_| tokio::spawn(call_over_and_over(towpath.clone(), Arc::clone(&stop)))).collect();
+    let mut callers = Vec::new();
+    for number in 0..load.in_flight {
+        let call = call(place, number % load.functions)?;
+        callers.push(tokio::spawn(call_over_and_over(towpath.clone(), call, Arc::clone(&stop))));
+    }
     time::sleep_until(end).await;
     stop.store(true, Ordering::Relaxed);
-    let mut all = Histogram::new(3).map_err(|error| error.to_string())?;
+    let mut all = Histogram::new(3).map_err(|error| failed(&error.to_string()))?;
     for caller in callers {
-        all.add(caller.await.map_err(|error| error.to_string())??).map_err(|error| error.to_string())?;
+        let latencies = caller.await.map_err(|error| failed(&error.to_string()))?.map_err(|cause| failed(&cause))?;
+        all.add(latencies).map_err(|error| failed(&error.to_string()))?;
     }
     Ok(all)
 }
 
-async fn call_over_and_over(towpath: Towpath, stop: Arc<AtomicBool>) -> Result<Histogram<u64>, String> {
+async fn call_over_and_over(towpath: Towpath, call: NewCall, stop: Arc<AtomicBool>) -> Result<Histogram<u64>, String> {
     let mut latencies = Histogram::new(3).map_err(|error| error.to_string())?;
-    let name = FunctionName::new(FUNCTION).map_err(|error| error.to_string())?;
-    let call = NewCall::new(FunctionKey::global(name), Payload::from_json(PARAMS));
     while !stop.load(Ordering::Relaxed) {
         let begin = time::now();
         towpath.call_raw(call.clone()).await.map_err(|error| error.to_string())?;
-        let micros = u64::try_from((time::now() - begin).as_micros()).unwrap_or(u64::MAX);
-        latencies.record(micros).map_err(|error| error.to_string())?;
+        latencies.record(micros(time::now() - begin)).map_err(|error| error.to_string())?;
     }
     Ok(latencies)
 }

@@ -1,46 +1,78 @@
 //! `towpath bench`: measures this machine and prints ratios against the bare store, because absolute figures say little about another one.
 
+mod findings;
 mod floor;
 mod folder;
+mod growth;
 mod idle;
 mod load;
+mod measure;
+mod pace;
+mod place;
 mod plot;
+mod process;
 mod report;
+mod worker;
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use towpath::Towpath;
 
-use self::folder::Folder;
-use self::report::{Report, Row};
+use self::place::Target;
+use self::worker::Side;
 use super::exit::Exit;
 use super::failure::Failure;
+use super::globals::Globals;
 use super::output::Output;
+use super::signals::Signals;
 
-/// What every call of the benchmark carries.
+/// What every call of the benchmark carries, and what every answer is.
 const PARAMS: &str = r#"{"order_id":"A-1001","amount":12.5,"currency":"EUR","lines":[{"sku":"x-1","quantity":2}]}"#;
+const ANSWER: &str = r#"{"accepted":true}"#;
+/// Not measured: caches fill, files grow their first pages.
+const WARM_UP: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
 Examples:
-  towpath bench                                 about a minute, a table
-  towpath bench --in-flight 256 --seconds 10    one level, longer
+  towpath bench                                   the embedded store on this folder's disk
+  towpath bench --store redis://127.0.0.1:6379    a Redis; it gets all the load it can take
+  towpath bench --only calls --in-flight 256 --seconds 10
   towpath bench --json > bench.json
-  towpath bench --svg bench.svg                 the ratios as a picture
+  towpath bench --svg bench.svg                   the ratios as a picture
 
-Each level keeps that many calls of a function that does nothing under way, in this process, on a file with fsync, and then lets a
-bare SQLite loop write the same rows in batches of the same size. The ratio of the two is what Towpath leaves of the disk's speed.";
+calls   so many calls of a function that does nothing under way, against the bare store: a SQLite loop that writes the same
+        rows in batches of the same size, or a bare caller and a bare worker that send Redis the commands that no call can
+        do without. On Redis the caller is this process and the worker another one, of both.
+pace    half of the most calls/s that were found, at a steady pace: how late are the latest answers?
+growth  the same calls spread over 100 functions, and with many calls waiting
+idle    memory of a server with nothing to do, and the commands that it sends to a Redis
+
+All keys and files have names of their own and are removed.";
 
 /// Measure this machine and print ratios against the bare store
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 pub(crate) struct BenchArgs {
-    /// How long each level is measured, in seconds
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
-    seconds: u64,
+    #[command(subcommand)]
+    side: Option<Side>,
+    /// How long each level is measured, in seconds [default: 5, with --quick 1]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: Option<u64>,
     /// Calls under way at once; may be given more than once
     #[arg(long, value_name = "N", default_values_t = [1, 64, 1024], value_parser = clap::value_parser!(u32).range(1..=100_000))]
     in_flight: Vec<u32>,
+    /// Only this; may be given more than once
+    #[arg(long, value_name = "WHAT")]
+    only: Vec<Measurement>,
+    /// A few seconds for everything, with figures that are no more than a hint
+    #[arg(long)]
+    quick: bool,
+    /// A million calls waiting instead of 100,000; takes a gigabyte of memory on a Redis and a minute more
+    #[arg(long, conflicts_with = "quick")]
+    full: bool,
     /// A folder on the disk to measure; a new one inside it is made and removed
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     data: PathBuf,
@@ -49,15 +81,29 @@ pub(crate) struct BenchArgs {
     svg: Option<PathBuf>,
 }
 
-pub(crate) async fn run(out: Output, args: BenchArgs) -> Result<Exit, Failure> {
-    let mut rows = Vec::new();
-    for in_flight in &args.in_flight {
-        out.note(&format!("measuring {in_flight} in flight for {} s …", args.seconds));
-        rows.push(measure(&args, *in_flight).await?);
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Measurement {
+    Calls,
+    Pace,
+    Growth,
+    Idle,
+}
+
+pub(crate) async fn run(globals: &Globals, out: Output, mut args: BenchArgs) -> Result<Exit, Failure> {
+    if let Some(side) = args.side.take() {
+        return worker::run(out, globals.store_choice()?.url, side).await;
     }
-    out.note("measuring an idle server …");
-    let idle_rss_bytes = idle::rss_bytes(&Folder::make(&args.data)?).await?;
-    let report = Report { machine: report::machine(), idle_rss_bytes, rows };
+    let target = Target::choose(globals.store.as_deref(), &args.data)?;
+    let mut signals = Signals::listen()?;
+    let measured = tokio::select! {
+        measured = measure::everything(&target, out, &args) => measured.map(Some),
+        () = signals.next() => Ok(None),
+    };
+    // Also when a measurement failed or was interrupted: what it made must not stay on somebody's server.
+    let cleared = target.clear().await;
+    let Some(report) = measured? else { return Ok(Exit::Interrupted) };
+    cleared?;
     if let Some(path) = &args.svg {
         let written = std::fs::write(path, plot::svg(&report));
         written.map_err(|cause| Failure::new(Exit::Failed, "cannot_write", format!("{} cannot be written: {cause}", path.display())))?;
@@ -66,9 +112,53 @@ pub(crate) async fn run(out: Output, args: BenchArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-async fn measure(args: &BenchArgs, in_flight: u32) -> Result<Row, Failure> {
-    let folder = Folder::make(&args.data)?;
-    let measured = load::run(&folder, in_flight, Duration::from_secs(args.seconds)).await?;
-    let floor_calls_per_second = floor::run(&folder, &measured).await?;
-    Ok(Row { in_flight, measured, floor_calls_per_second })
+impl BenchArgs {
+    fn wants(&self, measurement: Measurement) -> bool {
+        self.only.is_empty() || self.only.contains(&measurement)
+    }
+
+    /// How long a level is measured.
+    fn length(&self) -> Duration {
+        Duration::from_secs(self.seconds.unwrap_or(if self.quick { 1 } else { 5 }))
+    }
+
+    /// How long what is only compared with itself is measured.
+    fn short_length(&self) -> Duration {
+        self.length().min(Duration::from_secs(3))
+    }
+
+    /// Long enough for a heartbeat of ten seconds to be in it.
+    fn idle_length(&self) -> Duration {
+        Duration::from_secs(if self.quick { 3 } else { 10 })
+    }
+
+    fn backlog(&self) -> u64 {
+        match (self.quick, self.full) {
+            (true, _) => 10_000,
+            (_, true) => 1_000_000,
+            _ => 100_000,
+        }
+    }
+}
+
+async fn open(url: &str) -> Result<Towpath, Failure> {
+    Towpath::builder().owner("towpath bench").open(url).await.map_err(|error| failed(&error.to_string()))
+}
+
+fn failed(cause: &str) -> Failure {
+    Failure::new(Exit::Failed, "bench_failed", cause)
+}
+
+fn micros(length: Duration) -> u64 {
+    u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Work that waits for a disk or a socket, on a thread of its own.
+async fn blocking<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, String>
+where
+    T: Send + 'static,
+    E: Display + Send + 'static,
+{
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
 }

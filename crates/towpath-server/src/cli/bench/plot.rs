@@ -19,7 +19,8 @@ pub(super) fn svg(report: &Report) -> String {
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"10\" y=\"20\">durable calls/s against a bare SQLite loop ({})</text>\n",
+         <text x=\"10\" y=\"20\">durable calls/s against {} ({})</text>\n",
+        report.store.bare(),
         report.machine
     );
     for aim in AIMS {
