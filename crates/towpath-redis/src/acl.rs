@@ -53,6 +53,7 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
     of("exists", CALLS, "EXISTS KEY"),
     of("get", CALLS, "GET KEY"),
     of("set", CALLS, "SET KEY 1 NX"),
+    of("incr", CALLS, "INCR KEY"),
     of("incrby", CALLS, "INCRBY KEY 0"),
     of("zadd", CALLS, "ZADD KEY 1 a"),
     of("zrem", CALLS, "ZREM KEY a"),
@@ -108,6 +109,7 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
     untried("select", CONNECTION),
     of("cluster|slots", CLUSTER, "CLUSTER SLOTS"),
     of("cluster|shards", CLUSTER, "CLUSTER SHARDS"),
+    untried("asking", CLUSTER),
     untried("readonly", CLUSTER),
     of("del", CALLS, "DEL KEY"),
 ];
