@@ -11,6 +11,7 @@
 //! | `hold` | what a worker does with a call it holds |
 //! | `ears` | who waits for a call in this process |
 //! | `inbox` | answers that come from other processes |
+//! | `old_peers` | answers of workers that know no record and no inbox |
 
 pub(crate) mod ears;
 pub(crate) mod entry;
@@ -18,6 +19,7 @@ mod hold;
 pub(crate) mod inbox;
 pub(crate) mod load;
 pub(crate) mod moves;
+pub(crate) mod old_peers;
 pub(crate) mod queue;
 mod replay;
 pub(crate) mod submit;

@@ -68,7 +68,7 @@ impl RedisStore {
             args.push("inputItem");
             args.push(item.as_bytes());
         }
-        for (name, value) in [("responseChannel", ""), ("proto", "1")] {
+        for (name, value) in [("responseChannel", crate::keys::response(&new_id).as_str()), ("proto", "1")] {
             args.push(name);
             args.push(value);
         }

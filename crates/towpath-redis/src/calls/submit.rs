@@ -10,6 +10,7 @@ use towpath_core::time::{Timestamp, millis};
 use towpath_core::worker::HEALTHY_FOR;
 
 use super::entry::added_fields;
+use super::inbox::ReplyTo;
 use crate::lane::heard;
 use crate::record::{Life, write_request_extras};
 use crate::room::Room;
@@ -21,8 +22,7 @@ use crate::value;
 #[derive(Clone)]
 pub(crate) struct ToSubmit {
     call: Arc<SubmitCall>,
-    /// The list on which the answer is awaited; empty when nobody waits.
-    channel: String,
+    reply_to: ReplyTo,
     /// Only in a Cluster, where the sequence is handed out beforehand.
     sequence: u64,
 }
@@ -42,14 +42,22 @@ impl RedisStore {
     pub(crate) async fn submit_call(&self, call: SubmitCall) -> Result<Submitted, StoreError> {
         let room = self.room(&call.request.function);
         let call = Arc::new(call);
-        let channel = self.reply_channel(&room, &call.call_id).await;
+        let reply_to = self.reply_to(&room, &call.call_id).await;
+        let submitted = self.submit_to(&room, &call, reply_to).await;
+        if !matches!(submitted, Ok(Submitted::Accepted { .. } | Submitted::Existing { .. }) | Err(StoreError::Unknown(_))) {
+            self.await_old_reply_no_more(&call.call_id);
+        }
+        submitted
+    }
+
+    async fn submit_to(&self, room: &Arc<Room>, call: &Arc<SubmitCall>, reply_to: ReplyTo) -> Result<Submitted, StoreError> {
         loop {
-            let sequence = match self.reserve(&room, &call.call_id).await? {
+            let sequence = match self.reserve(room, &call.call_id).await? {
                 Reserved::Sequence(sequence) => sequence,
                 Reserved::BelongsTo(_another) => return Ok(Submitted::Conflict { call_id: call.call_id.clone() }),
             };
-            let to_submit = ToSubmit { call: Arc::clone(&call), channel: channel.clone(), sequence };
-            let (store, flushed_room) = (self.clone(), Arc::clone(&room));
+            let to_submit = ToSubmit { call: Arc::clone(call), reply_to: reply_to.clone(), sequence };
+            let (store, flushed_room) = (self.clone(), Arc::clone(room));
             let mut receivers = room.submits.ask([to_submit], move |batch| {
                 let (store, room) = (store.clone(), Arc::clone(&flushed_room));
                 async move { store.flush_submits(&room, &batch).await }
@@ -58,7 +66,7 @@ impl RedisStore {
             return match heard(receiver).await? {
                 Judged::Again => continue,
                 Judged::Accepted { deadline, durability } => Ok(Submitted::Accepted { deadline, durability }),
-                Judged::Existing { call_id, life, request } => self.existing(&room, &call, call_id, &life, &request),
+                Judged::Existing { call_id, life, request } => self.existing(room, call, call_id, &life, &request),
                 Judged::Foreign(call_id) => Ok(Submitted::Conflict { call_id }),
                 Judged::UnknownFunction => Ok(Submitted::UnknownFunction),
                 Judged::NoWorkers => Ok(Submitted::NoWorkers),
@@ -149,7 +157,7 @@ impl ToSubmit {
         let SubmitCall { call_id, request, timeout, retain, fail_without_workers } = &*self.call;
         let call = Call::submitted(call_id.clone(), now, *timeout, *retain);
         let deadline = call.deadline;
-        let channels = if self.channel.is_empty() { Vec::new() } else { vec![self.channel.clone()] };
+        let channels = Some(self.reply_to.told.clone()).filter(|channel| !channel.is_empty()).into_iter().collect();
         let key = request.idempotency_key.clone();
         let life = Life { version: 1, entry: String::new(), sequence: 0, key: key.clone(), channels, call };
         args.push(call_id.as_str());
@@ -162,7 +170,7 @@ impl ToSubmit {
         args.number(deadline.as_millis());
         args.push(request.params.as_bytes());
         args.push(request.input_item.as_ref().map_or(&b""[..], |item| item.as_bytes()));
-        args.push(self.channel.as_str());
+        args.push(self.reply_to.written.as_str());
         args.number(millis(*timeout));
         args.push(write_request_extras(request));
         let added = added_fields(request);
