@@ -8,7 +8,7 @@ use towpath_core::store::Durability;
 use towpath_core::time::Timestamp;
 use towpath_redis::doctor::{Check, Examination, Verdict, admit, examine};
 use towpath_redis::{RedisOptions, Unfit, acl_rule};
-use towpath_redis_testing::{RedisServer, ServerBuilder, until};
+use towpath_redis_testing::{ClusterRig, RedisServer, SentinelRig, ServerBuilder, until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -242,4 +242,17 @@ async fn ghosts_lost_bodies_and_missing_groups_are_found_in_functions_that_are_o
     assert!(says("groups").contains("lost"), "{}", says("groups"));
     assert!(says("deliveries").contains("2 under way") && says("deliveries").contains("300 s"), "{}", says("deliveries"));
     assert!(says("bodies").contains("1-2"), "{}", says("bodies"));
+}
+
+#[tokio::test]
+async fn a_cluster_and_a_master_behind_sentinels_are_looked_at_too() {
+    let cluster = ClusterRig::start();
+    let sentinels = SentinelRig::start();
+    for url in [cluster.url(), sentinels.url()] {
+        let options = RedisOptions::parse(&url).unwrap();
+        let examination = examine(&options, clock_of(&sentinels.servers[0])).await;
+        for check in ["connection", "version", "role", "rights", "keys", "scripts", "registry"] {
+            assert_eq!(found(&examination, check).verdict, Verdict::Ok, "{url}: {:?}", found(&examination, check));
+        }
+    }
 }
