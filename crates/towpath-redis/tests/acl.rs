@@ -17,7 +17,7 @@ fn files(folder: &Path, end: &str) -> Vec<PathBuf> {
         true => files(&path, end),
         false => Some(path).filter(|path| path.to_string_lossy().ends_with(end)).into_iter().collect(),
     };
-    entries.flat_map(|entry| of_path(entry.unwrap().path())).collect()
+    entries.flat_map(|entry| of_path(entry.expect("a folder that can be read").path())).collect()
 }
 
 /// The command whose first word begins where `text` does, and ends at the next quote.
@@ -50,7 +50,7 @@ fn commands_in_rust(text: &str) -> Vec<String> {
 
 fn commands_in_code() -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let read = |path: &PathBuf| fs::read_to_string(path).unwrap();
+    let read = |path: &PathBuf| fs::read_to_string(path).expect("a file that can be read");
     let is_for_tests = |path: &PathBuf| path.to_string_lossy().contains("tests");
     let scripts = files(&root.join("lua"), ".lua").iter().flat_map(|path| commands_in_scripts(&read(path))).collect::<Vec<_>>();
     let rust = files(&root.join("src"), ".rs");

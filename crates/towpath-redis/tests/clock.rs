@@ -33,7 +33,7 @@ impl Clock for WrongClock {
 }
 
 async fn on_machine(server: &RedisServer, off_ms: i64) -> RedisStore {
-    let options = RedisOptions::parse(&server.url()).unwrap();
+    let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
     RedisStore::open(options, Arc::new(WrongClock { off_ms })).await.expect("the server is up")
 }
 

@@ -25,7 +25,7 @@ fn clock_of(server: &RedisServer) -> Arc<dyn Clock> {
 }
 
 async fn examined(server: &RedisServer, change: impl FnOnce(&mut RedisOptions)) -> Examination {
-    let mut options = RedisOptions::parse(&server.url()).unwrap();
+    let mut options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
     change(&mut options);
     examine(&options, clock_of(server)).await
 }

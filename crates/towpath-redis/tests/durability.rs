@@ -12,7 +12,7 @@ use towpath_redis_testing::{RedisServer, until};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn open(server: &RedisServer, query: &str) -> Result<RedisStore, Unfit> {
-    let options = RedisOptions::parse(&format!("{}?{query}", server.url())).unwrap();
+    let options = RedisOptions::parse(&format!("{}?{query}", server.url())).expect("a URL of a Redis");
     RedisStore::open_by_clock(options, Arc::new(VirtualClock::new())).await
 }
 
