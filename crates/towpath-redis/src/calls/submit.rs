@@ -40,6 +40,7 @@ pub(crate) enum Judged {
 
 impl RedisStore {
     pub(crate) async fn submit_call(&self, call: SubmitCall) -> Result<Submitted, StoreError> {
+        self.check_place(&call.request.function)?;
         let room = self.room(&call.request.function);
         let call = Arc::new(call);
         let reply_to = self.reply_to(&room, &call.call_id).await;
