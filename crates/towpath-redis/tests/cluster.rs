@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use towpath_conformance::backend::{Backend, UnderTest};
+use towpath_conformance::differential::explore;
 use towpath_conformance::suite::{all_cases, run};
 use towpath_core::clock::Clock;
 use towpath_core::store::Store;
@@ -31,6 +32,10 @@ impl Backend for ThreeMasters {
         let store = open(&options, &clock).await;
         Box::new(ClusterUnderTest { store, options, clock })
     }
+
+    fn counts_without_gaps(&self) -> bool {
+        false
+    }
 }
 
 async fn open(options: &RedisOptions, clock: &Arc<dyn Clock>) -> RedisStore {
@@ -55,5 +60,13 @@ async fn the_whole_suite_holds_on_a_cluster() {
     for case in all_cases() {
         println!("{}", case.name);
         run(&backend, case.run).await;
+    }
+}
+
+#[tokio::test]
+async fn random_operations_agree_with_the_model_on_a_cluster() {
+    let backend = ThreeMasters { rig: ClusterRig::start() };
+    if let Err(divergence) = explore(&backend, 0..30, 300).await {
+        panic!("the Cluster and the model disagree.\n{divergence}");
     }
 }
