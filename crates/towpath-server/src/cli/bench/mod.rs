@@ -27,7 +27,6 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::globals::Globals;
 use super::output::Output;
-use super::serve;
 use super::signals::Signals;
 
 /// What every call of the benchmark carries, and what every answer is.
@@ -93,7 +92,8 @@ enum Measurement {
 
 pub(crate) async fn run(globals: &Globals, out: Output, mut args: BenchArgs) -> Result<Exit, Failure> {
     if let Some(side) = args.side.take() {
-        return worker::run(out, serve::store(globals), side).await;
+        let url = globals.store.clone().or_else(|| std::env::var(process::STORE).ok());
+        return worker::run(out, url.ok_or_else(|| failed("no store is named"))?, side).await;
     }
     let target = Target::choose(globals.store.as_deref(), &args.data)?;
     let mut signals = Signals::listen()?;
