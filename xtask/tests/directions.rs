@@ -6,20 +6,22 @@ use std::process::Command;
 use serde_json::Value;
 
 /// What a crate must not know, whether in its code or in its tests. What it may use of ours is in `MAY_USE`.
-const MUST_NOT_KNOW: [(&str, &[&str]); 5] = [
+const MUST_NOT_KNOW: [(&str, &[&str]); 6] = [
     ("towpath-core", &["tokio", "redis", "rusqlite", "axum", "clap", "reqwest", "uuid", "tracing"]),
     ("towpath-sqlite", &["redis", "axum", "clap", "reqwest", "hyper"]),
+    ("towpath-redis", &["rusqlite", "axum", "clap", "reqwest", "hyper"]),
     ("towpath-conformance", &["redis", "rusqlite", "axum", "clap", "reqwest"]),
     ("towpath", &["redis", "rusqlite", "axum", "clap", "reqwest", "hyper"]),
     ("towpath-server", &["redis", "rusqlite"]),
 ];
 
 /// Crates of this repository that a crate may use outside its tests.
-const MAY_USE: [(&str, &[&str]); 5] = [
+const MAY_USE: [(&str, &[&str]); 6] = [
     ("towpath-core", &[]),
     ("towpath-sqlite", &["towpath-core"]),
+    ("towpath-redis", &["towpath-core"]),
     ("towpath-conformance", &["towpath-core"]),
-    ("towpath", &["towpath-core", "towpath-sqlite"]),
+    ("towpath", &["towpath-core", "towpath-sqlite", "towpath-redis"]),
     ("towpath-server", &["towpath-core", "towpath"]),
 ];
 

@@ -29,6 +29,7 @@ impl Keys {
             index: own("index"),
             ready: own("ready"),
             aside: own("aside"),
+            dead: own("dead"),
             counts: own("counts"),
             busy: own("busy"),
             idempotency: own("idempotency"),
@@ -74,6 +75,14 @@ impl Keys {
         format!("{}:news:{database}", self.prefix)
     }
 
+    /// List: answers to the calls of one process. In a Cluster it lies with the function it is about, hence its hash tag.
+    pub(crate) fn inbox(caller: &str, function: Option<&FunctionKeys>) -> String {
+        match function {
+            None => format!("function:response:inbox:{caller}"),
+            Some(function) => format!("function:response:inbox:{caller}:{{{}}}", function.stream),
+        }
+    }
+
     /// A key that is written to prove that the store can write.
     pub(crate) fn probe(&self) -> String {
         format!("{}:probe", self.prefix)
@@ -103,6 +112,8 @@ pub(crate) struct FunctionKeys {
     pub(crate) ready: String,
     /// Set: running calls that are no longer in the stream.
     pub(crate) aside: String,
+    /// Sorted set: dead letters by submit sequence.
+    pub(crate) dead: String,
     /// Hash: how many calls are queued, delayed, running, parked, dead.
     pub(crate) counts: String,
     /// Hash: `r:worker` -> calls it runs, `p:worker` -> how many of them are parked.

@@ -1,14 +1,36 @@
 //! What an open store is made of.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
+use redis::{Cmd, Value};
+use tokio::sync::mpsc;
+use towpath_core::call::RetryPolicy;
 use towpath_core::clock::Clock;
-use towpath_core::store::StoreError;
+use towpath_core::names::FunctionKey;
+use towpath_core::store::{Durability, StoreError};
+use towpath_core::time::Timestamp;
 
+use crate::agenda::Agenda;
+use crate::calls::ears::Ears;
+use crate::calls::inbox::Inboxes;
+use crate::calls::load::read_member;
+use crate::calls::queue::Queue;
+use crate::clock::ServerClock;
+use crate::definition::read_definition;
+use crate::durability::{Guarantee, Unfit, Wanted};
+use crate::held::HeldCalls;
 use crate::keys::Keys;
-use crate::link::Link;
+use crate::link::{Link, Script};
+use crate::news::{Heard, News};
 use crate::options::RedisOptions;
+use crate::pause::pause;
+use crate::registry::PeersSeen;
+use crate::room::Room;
+use crate::value;
 
 /// A store on Redis. Clones share it.
 #[derive(Clone)]
@@ -20,23 +42,184 @@ pub(crate) struct Shared {
     pub(crate) options: RedisOptions,
     pub(crate) keys: Keys,
     pub(crate) link: Link,
+    /// The clock that judges.
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) guarantee: Guarantee,
+    /// Our name on reply lists; nobody else can guess it.
+    pub(crate) caller: String,
+    pub(crate) news: News,
+    pub(crate) ears: Ears,
+    pub(crate) inboxes: Inboxes,
+    pub(crate) queue: Queue,
+    pub(crate) held: HeldCalls,
+    pub(crate) agenda: Agenda,
+    /// What was last seen of each function's workers on the wire.
+    pub(crate) peers_seen: PeersSeen,
+    rooms: Mutex<HashMap<FunctionKey, Arc<Room>>>,
 }
 
 impl RedisStore {
-    /// Connects. With a `clock`, the store lives by it alone (for tests); without, by the server's.
-    pub async fn open(options: RedisOptions, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+    /// Connects, and lives by the server's clock, carried on by `base`.
+    pub async fn open(options: RedisOptions, base: Arc<dyn Clock>) -> Result<Self, Unfit> {
         let link = Link::open(&options).await?;
+        let clock = ServerClock::new(base);
+        clock.measure(&link).await?;
+        let store = Self::start(options, link, Arc::new(clock.clone())).await?;
+        tokio::spawn(follow_the_server(Arc::downgrade(&store.shared), clock));
+        Ok(store)
+    }
+
+    /// Connects, and lives by the given clock alone. For tests, which move it.
+    pub async fn open_by_clock(options: RedisOptions, clock: Arc<dyn Clock>) -> Result<Self, Unfit> {
+        let link = Link::open(&options).await?;
+        Self::start(options, link, clock).await
+    }
+
+    async fn start(options: RedisOptions, link: Link, clock: Arc<dyn Clock>) -> Result<Self, Unfit> {
+        let guarantee = Guarantee::read(&link, Wanted::from(&options)).await?;
         let keys = Keys::new(&options.prefix);
-        Ok(Self { shared: Arc::new(Shared { options, keys, link, clock }) })
+        let (heard, listen) = mpsc::unbounded_channel();
+        let news = News::start(link.clone(), keys.news(options.database), heard).await?;
+        let shared = Shared {
+            options,
+            keys,
+            link,
+            clock,
+            guarantee,
+            caller: secret_name(),
+            news,
+            ears: Ears::default(),
+            inboxes: Inboxes::default(),
+            queue: Queue::default(),
+            held: HeldCalls::default(),
+            agenda: Agenda::default(),
+            peers_seen: PeersSeen::default(),
+            rooms: Mutex::default(),
+        };
+        let store = Self { shared: Arc::new(shared) };
+        tokio::spawn(pass_on(listen, Arc::downgrade(&store.shared)));
+        store.look_for_functions().await?;
+        Ok(store)
+    }
+
+    /// The clock by which this store judges.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.shared.clock)
+    }
+
+    /// How a function's calls are retried.
+    pub(crate) async fn retry_policy(&self, room: &Room) -> Result<RetryPolicy, StoreError> {
+        let mut ask = Cmd::new();
+        ask.arg("HGET").arg(&room.keys.definition).arg("definition");
+        let reply = self.shared.link.ask(&ask).await?;
+        value::bytes(&reply).map_or(Ok(RetryPolicy::default()), |text| read_definition(text).map(|definition| definition.retry))
+    }
+
+    /// Looks up or makes what this process keeps in mind about a function.
+    pub(crate) fn room(&self, function: &FunctionKey) -> Arc<Room> {
+        let mut rooms = self.shared.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(room) = rooms.get(function) {
+            return Arc::clone(room);
+        }
+        let room = Arc::new(Room::new(&self.shared.keys, function));
+        rooms.insert(function.clone(), Arc::clone(&room));
+        room
+    }
+
+    /// All functions that are known.
+    pub(crate) async fn all_rooms(&self) -> Result<Vec<Arc<Room>>, StoreError> {
+        let mut ask = Cmd::new();
+        ask.arg("SMEMBERS").arg(self.shared.keys.functions());
+        let members = value::array("SMEMBERS", self.shared.link.ask(&ask).await?)?;
+        let mut functions: Vec<FunctionKey> = members.iter().filter_map(value::text).filter_map(read_member).collect();
+        functions.sort();
+        Ok(functions.iter().map(|function| self.room(function)).collect())
     }
 
     /// Stops what runs beside it and says goodbye to the server.
     pub async fn close(&self) {}
 }
 
+impl Shared {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// What an acknowledgement is worth here.
+    pub(crate) fn durability(&self) -> Durability {
+        self.guarantee.level()
+    }
+
+    /// Runs a script that takes something, and makes sure that it is kept as well as was asked for.
+    pub(crate) async fn run_durably(&self, script: &Script, keys: &[&str], args: &[Vec<u8>]) -> Result<(Value, Durability), StoreError> {
+        let confirm = self.guarantee.commands_after_write();
+        if confirm.is_empty() {
+            let reply = self.link.run(script, keys, args).await?;
+            return Ok((reply, self.guarantee.judge(&[])?));
+        }
+        let (reply, confirmed) = self.link.run_with(script, keys, args, &confirm).await?;
+        Ok((reply, self.guarantee.judge(&confirmed)?))
+    }
+
+    pub(crate) fn location(&self) -> String {
+        self.options.to_string()
+    }
+
+    pub(crate) async fn prove_writable(&self) -> Result<(), StoreError> {
+        let mut write = Cmd::new();
+        write.arg("SET").arg(self.keys.probe()).arg(self.now().as_millis()).arg("PX").arg(60_000);
+        self.link.ask(&write).await.map(drop)
+    }
+}
+
+/// Tells the claims that wait what was heard from other processes.
+async fn pass_on(mut heard: mpsc::UnboundedReceiver<Heard>, shared: Weak<Shared>) {
+    while let Some(what) = heard.recv().await {
+        let Some(shared) = shared.upgrade() else { return };
+        let rooms = shared.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        match what {
+            Heard::Ready(function) => {
+                if let Some(room) = rooms.get(&function) {
+                    room.ring();
+                }
+            }
+            Heard::LookAgain => rooms.values().for_each(|room| room.ring()),
+        }
+    }
+}
+
+/// Measures the server's clock again now and then, and at every new connection looks anew at what it promises.
+async fn follow_the_server(shared: Weak<Shared>, clock: ServerClock) {
+    const EVERY: Duration = Duration::from_secs(30);
+    let Some(mut lives) = shared.upgrade().map(|shared| shared.link.lives()) else { return };
+    loop {
+        let reconnected = tokio::select! {
+            changed = lives.changed() => changed.is_ok(),
+            () = pause(EVERY) => false,
+        };
+        let Some(shared) = shared.upgrade() else { return };
+        let followed = async {
+            clock.measure(&shared.link).await?;
+            if reconnected {
+                shared.guarantee.read_again(&shared.link).await?;
+            }
+            Ok::<(), StoreError>(())
+        };
+        if let Err(error) = followed.await {
+            tracing::debug!(%error, "the server could not be asked for its time");
+        }
+    }
+}
+
+/// A name with 128 random bits.
+fn secret_name() -> String {
+    // The standard library seeds its hashers from the operating system's randomness.
+    let bits = || RandomState::new().hash_one(0_u8);
+    format!("{:016x}{:016x}", bits(), bits())
+}
+
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore").finish_non_exhaustive()
+        f.debug_struct("RedisStore").field("place", &self.shared.options.place).finish_non_exhaustive()
     }
 }

@@ -65,7 +65,7 @@ impl ServeError {
     /// The exit code of a server that ends with this.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Settings(_) | Self::Open(OpenError::UnknownStore { .. }) | Self::Secret(_) => 78,
+            Self::Settings(_) | Self::Open(OpenError::UnknownStore { .. } | OpenError::Refused { .. }) | Self::Secret(_) => 78,
             Self::Broken(_) => 74,
             Self::Open(_) | Self::Store(_) => 7,
             _ => 1,
@@ -90,7 +90,11 @@ pub async fn start(settings: Settings) -> Result<Running, ServeError> {
     settings.check()?;
     let metrics = Arc::new(Metrics::new());
     let owner = format!("towpath serve on {}", settings.listen);
-    let towpath = Towpath::builder().observer(metrics.clone()).owner(owner).open(&settings.store).await?;
+    let mut builder = Towpath::builder().observer(metrics.clone()).owner(owner);
+    if let Some(durability) = settings.durability {
+        builder = builder.durability(durability);
+    }
+    let towpath = builder.open(&settings.store).await?;
     start_on(towpath, metrics, settings).await
 }
 
@@ -109,7 +113,7 @@ pub async fn start_on(towpath: Towpath, metrics: Arc<Metrics>, settings: Setting
     let serving = listener::serve(socket, layers::router(app.clone()), settings.clone(), handle.clone());
     let serving = AbortOnDropHandle::new(tokio::spawn(serving));
     let warning = settings.is_open_to_all().then(|| AbortOnDropHandle::new(tokio::spawn(warn_of_open_door(towpath.clone(), addr))));
-    tracing::info!(%addr, store = settings.store, "listening");
+    tracing::info!(%addr, store = towpath::shown(&settings.store), "listening");
     Ok(Running { addr, towpath, app, handle, serving, demo, pushing, stop_pushing, settings, _warning: warning })
 }
 
@@ -133,7 +137,15 @@ async fn secrets(towpath: &Towpath, settings: &Settings) -> Result<Vec<WebhookSe
             }
             keep_secret(&path)
         }
-        None => WebhookSecret::generate(), // nothing outlives a store in memory
+        None => {
+            // Nothing outlives a store in memory; a Redis is no place for secrets.
+            if location.starts_with("redis") {
+                tracing::warn!(
+                    "pushed calls are signed with a secret of this process alone: set TOWPATH_WEBHOOK_SECRET to one of your own"
+                );
+            }
+            WebhookSecret::generate()
+        }
     };
     Ok(vec![secret.map_err(ServeError::Secret)?])
 }

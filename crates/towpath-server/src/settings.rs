@@ -1,10 +1,15 @@
 //! What a server is told when it starts.
 
+pub mod store;
+
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use thiserror::Error;
+use towpath_core::store::Durability;
 
+use self::store::EMBEDDED_DEFAULT;
 use crate::http::auth::ApiKey;
 use crate::logging::LogFormat;
 use crate::push::{AllowedTarget, TargetPolicy, WebhookSecret};
@@ -13,10 +18,12 @@ use crate::push::{AllowedTarget, TargetPolicy, WebhookSecret};
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8690);
 
 /// Everything a server can be told. Start from `Settings::default()` and change what differs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
-    /// Which store: `sqlite:./.towpath` (a folder), `sqlite:orders.db` (a file) or `memory:`.
+    /// Which store: `sqlite:./.towpath` (a folder), `sqlite:orders.db` (a file), `redis://…` or `memory:`. May hold a password.
     pub store: String,
+    /// What an acknowledgement must be worth at least. Without one: whatever the store gives.
+    pub durability: Option<Durability>,
     /// Where to listen. Port 0 lets the system choose.
     pub listen: SocketAddr,
     /// Keys that open the API. Without any, everyone who reaches the server may ask.
@@ -52,7 +59,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            store: "sqlite:./.towpath".to_owned(),
+            store: EMBEDDED_DEFAULT.to_owned(),
+            durability: None,
             listen: LISTEN_DEFAULT,
             api_keys: Vec::new(),
             insecure_no_auth: false,
@@ -69,6 +77,12 @@ impl Default for Settings {
             body_time_max: Duration::from_secs(30),
             log_format: LogFormat::Text,
         }
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings").field("store", &towpath::shown(&self.store)).field("listen", &self.listen).finish_non_exhaustive()
     }
 }
 

@@ -70,7 +70,10 @@ pub use error::{CallError, HandlerError, Phase, WorkerError, store_error_code};
 pub use handler::{FunctionOptions, RawHandler};
 pub use ids::SystemIds;
 pub use observed::Observer;
-pub use open::{Floor, FloorGauge, FloorReading, OpenError, RedisFloor, RedisFloorCaller};
+pub use open::{
+    Check, Examination, Floor, FloorGauge, FloorReading, OpenError, RedisFloor, RedisFloorCaller, Verdict, acl_rule, examine, redis_prefix,
+    shown,
+};
 pub use params::ParamProblem;
 pub use towpath::{Towpath, TowpathBuilder};
 pub use worker::{DrainReport, RunningWorker, WorkerBuilder};

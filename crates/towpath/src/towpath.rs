@@ -6,14 +6,14 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use towpath_core::clock::Clock;
 use towpath_core::ids::Ids;
-use towpath_core::store::Store;
+use towpath_core::store::{Durability, Store};
 
 use crate::clock::SystemClock;
 use crate::engine::Engine;
 use crate::functions::FunctionCache;
 use crate::ids::SystemIds;
 use crate::observed::{ObservedStore, Observer};
-use crate::open::{self, CloseStore, OpenError, OpenStore};
+use crate::open::{self, CloseStore, OpenError, OpenStore, Wish};
 use crate::worker::WorkerBuilder;
 
 /// A handle on a store. Clones share it; when the last one is gone, its loops stop.
@@ -33,7 +33,8 @@ struct Inner {
 }
 
 impl Towpath {
-    /// Opens a store: `sqlite:./.towpath` (a folder), `sqlite:orders.db` (a file) or `memory:`.
+    /// Opens a store: `sqlite:./.towpath` (a folder), `sqlite:orders.db` (a file), `redis://HOST:PORT/DATABASE`, `rediss://…` (TLS),
+    /// `redis+sentinel://HOST,HOST/MASTER`, `redis+cluster://HOST,HOST` or `memory:`.
     pub async fn open(url: &str) -> Result<Self, OpenError> {
         Self::builder().open(url).await
     }
@@ -119,10 +120,11 @@ pub struct TowpathBuilder {
     ids: Option<Arc<dyn Ids>>,
     observer: Option<Arc<dyn Observer>>,
     owner: Option<String>,
+    durability: Option<Durability>,
 }
 
 impl TowpathBuilder {
-    /// The clock that judges. Default: the system's.
+    /// The clock that judges. Default: the system's, and for a store on Redis that of its server.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
@@ -150,20 +152,28 @@ impl TowpathBuilder {
         self
     }
 
-    /// Opens a store: `sqlite:./.towpath` (a folder), `sqlite:orders.db` (a file) or `memory:`.
+    /// What an acknowledgement must be worth at least. A store that gives less is not opened. Default: whatever the store gives.
+    #[must_use]
+    pub fn durability(mut self, at_least: Durability) -> Self {
+        self.durability = Some(at_least);
+        self
+    }
+
+    /// Opens a store: `sqlite:./.towpath` (a folder), `sqlite:orders.db` (a file), `redis://…` or `memory:`.
     pub async fn open(mut self, url: &str) -> Result<Towpath, OpenError> {
-        let clock = Arc::clone(self.clock.get_or_insert_with(|| Arc::new(SystemClock::new())));
         let owner = self.owner.take().unwrap_or_else(|| format!("a program using towpath, process {}", std::process::id()));
-        Ok(self.start(open::open(url, owner, clock).await?))
+        let wish = Wish { owner, clock: self.clock.take(), durability: self.durability };
+        Ok(self.start(open::open(url, wish).await?))
     }
 
     /// Uses a store that is open already. The store must judge by the same clock. Call it inside a Tokio runtime: loops start here.
-    pub fn with_store(self, store: Arc<dyn Store>) -> Towpath {
-        self.start(OpenStore { store, closer: None })
+    pub fn with_store(mut self, store: Arc<dyn Store>) -> Towpath {
+        let clock = self.clock.take().unwrap_or_else(|| Arc::new(SystemClock::new()));
+        self.start(OpenStore { store, clock, closer: None })
     }
 
     fn start(self, open: OpenStore) -> Towpath {
-        let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
+        let clock = open.clock;
         let ids = self.ids.unwrap_or_else(|| Arc::new(SystemIds::new()));
         let observed = Arc::new(ObservedStore::new(open.store, self.observer));
         let broken = observed.broken();

@@ -110,7 +110,7 @@ fn side_by_side<T: Send>(run: impl Fn(u64) -> T + Sync) -> Vec<T> {
 }
 
 fn explore_lane(backend: &dyn Backend, seeds: impl Iterator<Item = u64>, operations: usize) -> Result<Coverage, Box<Divergence>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime on one thread asks for nothing special").block_on(explore(backend, seeds, operations))
 }
 

@@ -1,7 +1,9 @@
-//! What a failure means to whoever asked: nothing happened, or nobody knows.
+//! What a failure means to whoever asked, and what to do about it: nothing happened, or nobody knows.
 
-use redis::{RedisError, Value};
+use redis::{RedisError, ServerError, Value};
 use towpath_core::store::{StoreError, StoreTrouble};
+
+use crate::options::Address;
 
 /// Nothing was written.
 pub(crate) fn trouble(cause: String) -> StoreError {
@@ -9,21 +11,127 @@ pub(crate) fn trouble(cause: String) -> StoreError {
 }
 
 /// The server could not be reached: nothing was written.
-pub(super) fn not_reached(error: &RedisError) -> StoreError {
-    trouble(format!("the Redis server cannot be reached ({error}); work goes on by itself when it is back"))
+pub(super) fn not_reached(address: &Address, cause: &str) -> StoreError {
+    trouble(format!("the Redis server at {address} cannot be reached ({cause}); work goes on by itself when it is back"))
 }
 
 /// The connection broke after something was sent: nobody knows.
-pub(super) fn lost(error: &RedisError) -> StoreError {
-    StoreError::Unknown(format!("the connection to the Redis server broke ({error})"))
+pub(super) fn lost(address: &Address, failure: &RedisError) -> StoreError {
+    StoreError::Unknown(match failure.is_timeout() {
+        true => format!("the Redis server at {address} did not answer in time"),
+        false => format!("the connection to the Redis server at {address} broke ({failure})"),
+    })
 }
 
-/// The server refused: nothing was written.
-pub(super) fn refused(error: &RedisError) -> StoreError {
-    trouble(format!("the Redis server refused it ({error})"))
+/// A reply, unless it is an error: then what the server refused, and what to do about it. Nothing was written.
+pub(crate) fn checked(reply: Value) -> Result<Value, StoreError> {
+    match reply {
+        Value::ServerError(error) => Err(refused(&error)),
+        reply => reply.extract_error().map_err(|error| trouble(format!("the Redis server refused it ({error})"))),
+    }
+}
+
+pub(super) fn refused(error: &ServerError) -> StoreError {
+    refusal(code(error), error.details().unwrap_or_default())
+}
+
+/// By the first word of the server's answer.
+pub(super) fn refusal(code: &str, detail: &str) -> StoreError {
+    let said = format!("the Redis server says {code} {detail}");
+    StoreError::Unavailable(match code {
+        "OOM" => StoreTrouble::Full(format!("{said}: raise its maxmemory or remove data")),
+        "READONLY" => StoreTrouble::ReadOnly(format!("{said}: it is a replica; the next attempt looks for the master")),
+        _ => StoreTrouble::Other(format!("{said}: {}", advice(code))),
+    })
+}
+
+fn advice(code: &str) -> &'static str {
+    match code {
+        "LOADING" => "it reads its data after a start; work goes on by itself when it has finished",
+        "MASTERDOWN" | "UNBLOCKED" => "it is no master any more; the next attempt looks for the master",
+        "CLUSTERDOWN" => "some slots have no master; see `redis-cli cluster info`, work goes on by itself when the Cluster is whole",
+        "TRYAGAIN" => "the slot is being moved to another node; try again",
+        "MISCONF" => "it cannot save to its disk; look into its log for the reason (often a full disk), work goes on by itself",
+        "NOREPLICAS" => "it has too few replicas in step (min-replicas-to-write); work goes on by itself when they are back",
+        "BUSY" => "a script has been running for too long; see `redis-cli script kill`",
+        "NOPERM" => "the user of the URL lacks a right; `towpath doctor --print-acl` prints the rules it needs",
+        "NOAUTH" => "it wants a password; write it into the URL, as in redis://user:password@host",
+        "WRONGPASS" => "user or password are wrong; check those in the URL (special characters are percent-encoded)",
+        _ => "it refused the command",
+    }
+}
+
+/// The server is not the one to write to: a connection to it is of no use.
+pub(super) fn is_demoted(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if matches!(code(error), "READONLY" | "MASTERDOWN" | "UNBLOCKED"))
 }
 
 /// The server does not know the script (yet, or after a restart).
 pub(super) fn is_no_script(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if error.code() == "NOSCRIPT")
+}
+
+/// The code of an error. Before Redis 7 a script wraps that of its command: `ERR Error running script (...): @user_script:1: -OOM ...`.
+fn code(error: &ServerError) -> &str {
+    let detail = error.details().unwrap_or_default();
+    match error.code() {
+        "ERR" if detail.contains("Error running script") => {
+            let inner = detail.rsplit_once(" -").and_then(|(_, inner)| inner.split_whitespace().next());
+            inner.filter(|code| code.bytes().all(|byte| byte.is_ascii_uppercase())).unwrap_or("ERR")
+        }
+        code => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(line: &str) -> Value {
+        redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap()
+    }
+
+    fn said(line: &str) -> String {
+        checked(reply(line)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_refusal_says_what_to_do() {
+        let advised = [
+            ("OOM command not allowed", "raise its maxmemory"),
+            ("READONLY You can't write against a read only replica.", "looks for the master"),
+            ("MASTERDOWN Link with MASTER is down", "looks for the master"),
+            ("UNBLOCKED force unblock from blocking operation, instance state changed", "looks for the master"),
+            ("LOADING Redis is loading the dataset in memory", "goes on by itself"),
+            ("CLUSTERDOWN Hash slot not served", "cluster info"),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", "try again"),
+            ("MISCONF Redis is configured to save RDB snapshots", "its log"),
+            ("NOREPLICAS Not enough good replicas to write.", "min-replicas-to-write"),
+            ("BUSY Redis is busy running a script.", "script kill"),
+            ("NOPERM this user has no permissions to run the 'get' command", "--print-acl"),
+            ("NOAUTH Authentication required.", "redis://user:password@host"),
+            ("WRONGPASS invalid username-password pair or user is disabled.", "check those in the URL"),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", "refused the command"),
+        ];
+        for (line, advice) in advised {
+            let said = said(line);
+            assert!(said.contains(advice) && said.contains(line), "{said}");
+            assert!(matches!(checked(reply(line)), Err(StoreError::Unavailable(_))));
+        }
+    }
+
+    #[test]
+    fn a_full_and_a_read_only_server_are_told_apart_also_inside_a_script() {
+        let trouble = |line: &str| match checked(reply(line)) {
+            Err(StoreError::Unavailable(trouble)) => trouble,
+            other => panic!("{other:?}"),
+        };
+        let in_script = "ERR Error running script (call to f_a1b2): @user_script:1: @user_script: 1: -";
+        assert!(matches!(trouble("OOM too much"), StoreTrouble::Full(_)));
+        assert!(matches!(trouble(&format!("{in_script}OOM command not allowed")), StoreTrouble::Full(_)));
+        assert!(matches!(trouble(&format!("{in_script}READONLY You can't write")), StoreTrouble::ReadOnly(_)));
+        assert!(matches!(trouble("ERR Error running script (call to f_a1b2): a - b"), StoreTrouble::Other(_)));
+        assert!(is_demoted(&reply(&format!("{in_script}READONLY You can't write"))));
+        assert!(!is_demoted(&reply("LOADING Redis is loading")));
+    }
 }

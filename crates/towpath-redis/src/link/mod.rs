@@ -1,31 +1,53 @@
 //! Connections: the shared one, exclusive ones for blocking reads, and what a failure means.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `dial` | reaches a server, encrypts (`tls`), says who we are |
+//! | `wire` | one connection |
+//! | `line` | the shared connection to one server, made anew when it breaks |
+//! | `sentinel` | finds the master |
+//! | `cluster` | a line to each node, and who has which slot (`slots`) |
+//! | `error` | what a failure means |
 
+mod cluster;
+mod dial;
 mod error;
+mod line;
+mod sentinel;
+mod slots;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod wire;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use redis::aio::{ConnectionLike, MultiplexedConnection, PubSub};
-use redis::{AsyncConnectionConfig, Client, Cmd, Value};
-use tokio::sync::{Mutex, watch};
+use redis::aio::PubSub;
+use redis::{Cmd, Value};
+use tokio::sync::watch;
 use towpath_core::store::StoreError;
 
-use crate::options::{Place, RedisOptions};
+use crate::options::{Address, Place, RedisOptions};
 
-pub(crate) use error::trouble;
+use cluster::Cluster;
+use dial::Dialer;
+use line::{Line, Target};
+use sentinel::Sentinels;
+use wire::Wire;
 
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) use error::{checked, trouble};
 
 /// The way to the server. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Link {
-    inner: Arc<Inner>,
+    way: Arc<Way>,
+    lives: watch::Sender<u64>,
 }
 
-struct Inner {
-    client: Client,
-    shared: Mutex<Option<MultiplexedConnection>>,
-    lives: watch::Sender<u64>,
+enum Way {
+    /// One server, or whichever is the master.
+    Single(Arc<Line>),
+    Cluster(Cluster),
 }
 
 /// A script and its name on the server.
@@ -41,135 +63,190 @@ impl Script {
     }
 }
 
-/// A connection of one's own, for reads that block: nothing else waits behind them, and they have no time limit but their own.
+/// A connection of one's own, for reads that block: nothing else waits behind them, and they have no time limit but their own. Dropping it
+/// closes it. After an error it is of no use any more: drop it and ask for another.
 pub(crate) struct Exclusive {
-    connection: MultiplexedConnection,
+    link: Link,
+    wire: Wire,
+}
+
+/// Which connection it is, and on which server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExclusiveId {
+    address: Address,
     id: i64,
 }
 
 impl Link {
     /// Connects, or says why not.
     pub(crate) async fn open(options: &RedisOptions) -> Result<Self, StoreError> {
-        let Place::Standalone(address) = &options.place else {
-            return Err(trouble("only a single server for now".to_owned()));
+        let dialer = Arc::new(Dialer::new(options)?);
+        let lives = watch::Sender::new(0);
+        let target = match options.place.clone() {
+            Place::Cluster(entrances) => {
+                let way = Arc::new(Way::Cluster(Cluster::open(dialer, entrances, lives.clone()).await?));
+                return Ok(Self { way, lives });
+            }
+            Place::Standalone(address) => Target::Fixed(address),
+            Place::Sentinel { sentinels, master } => Target::Master(Sentinels::new(sentinels, master)),
         };
-        let url = format!("redis://{}:{}/{}", address.host, address.port, options.database);
-        let client = Client::open(url).map_err(|error| trouble(error.to_string()))?;
-        let inner = Inner { client, shared: Mutex::new(None), lives: watch::Sender::new(0) };
-        let link = Self { inner: Arc::new(inner) };
-        link.connection().await?;
-        Ok(link)
+        let line = Line::new(target, dialer, lives.clone());
+        line.wire().await?;
+        Ok(Self { way: Arc::new(Way::Single(Arc::new(line))), lives })
     }
 
     /// Whether keys of different functions may live on different servers.
     pub(crate) fn is_cluster(&self) -> bool {
-        false
+        matches!(*self.way, Way::Cluster(_))
     }
 
     /// Counts the connections made. A new one means: subscriptions, scripts and blocked reads of the old one are gone, and whatever the
-    /// server kept may be gone too.
+    /// server kept may be gone too. It rises when somebody asks after a break, not by itself.
     pub(crate) fn lives(&self) -> watch::Receiver<u64> {
-        self.inner.lives.subscribe()
+        self.lives.subscribe()
     }
 
     /// Asks one thing. An error reply of the server is an error here.
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, StoreError> {
-        let mut connection = self.connection().await?;
-        let reply = connection.send_packed_command(command).await;
-        let reply = self.checked(reply).await?;
-        reply.extract_error().map_err(|refused| error::refused(&refused))
+        let mut replies = self.send(std::slice::from_ref(command)).await?;
+        checked(replies.pop().unwrap_or(Value::Nil))
     }
 
-    /// Asks several things at once, in order. An error reply of the server stands in its place as [`Value::ServerError`].
+    /// Asks several things at once, in order. An error reply of the server stands in its place as [`Value::ServerError`]; [`checked`] says
+    /// what it means. In a Cluster a command without a key (`WAIT`) goes where the one before it goes, and only commands for one node are
+    /// done in order.
     pub(crate) async fn ask_all(&self, commands: &[Cmd]) -> Result<Vec<Value>, StoreError> {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
-        let mut pipeline = redis::Pipeline::with_capacity(commands.len());
-        for command in commands {
-            pipeline.add_command(command.clone());
+        match &*self.way {
+            Way::Single(line) => line.send(commands).await,
+            Way::Cluster(cluster) => cluster.send_all(commands).await,
         }
-        let mut connection = self.connection().await?;
-        let reply = connection.send_packed_commands(&pipeline, 0, commands.len()).await;
-        self.checked(reply).await
     }
 
     /// Runs a script on the server that has these keys. All of them belong to one function, or the store is no Cluster.
     pub(crate) async fn run(&self, script: &Script, keys: &[&str], args: &[Vec<u8>]) -> Result<Value, StoreError> {
         let mut command = Cmd::new();
         command.arg("EVALSHA").arg(&script.sha).arg(keys.len()).arg(keys).arg(args);
-        let mut connection = self.connection().await?;
-        let reply = connection.send_packed_command(&command).await;
-        let reply = self.checked(reply).await?;
+        let reply = self.send(std::slice::from_ref(&command)).await?.pop().unwrap_or(Value::Nil);
         if !error::is_no_script(&reply) {
-            return reply.extract_error().map_err(|refused| error::refused(&refused));
+            return checked(reply);
         }
         let mut load = Cmd::new();
         load.arg("SCRIPT").arg("LOAD").arg(script.code);
-        self.ask(&load).await?;
-        self.ask(&command).await
+        let replies = self.send(&[load, command]).await?;
+        // The first error is the reason for the second.
+        replies.into_iter().try_fold(Value::Nil, |_, reply| checked(reply))
+    }
+
+    /// Runs a script and, behind it on the same connection, commands that ask what became of it.
+    pub(crate) async fn run_with(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        args: &[Vec<u8>],
+        behind: &[Cmd],
+    ) -> Result<(Value, Vec<Value>), StoreError> {
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(&script.sha).arg(keys.len()).arg(keys).arg(args);
+        let mut commands = vec![command];
+        commands.extend_from_slice(behind);
+        let mut replies = self.ask_all(&commands).await?;
+        if replies.first().is_some_and(error::is_no_script) {
+            let mut load = Cmd::new();
+            load.arg("SCRIPT").arg("LOAD").arg(script.code);
+            self.ask(&load).await?;
+            replies = self.ask_all(&commands).await?;
+        }
+        let confirmed = replies.split_off(1.min(replies.len()));
+        let reply = checked(replies.pop().unwrap_or(Value::Nil))?;
+        Ok((reply, confirmed))
     }
 
     /// A connection of one's own to the server that has this key.
-    pub(crate) async fn exclusive(&self, _key: &str) -> Result<Exclusive, StoreError> {
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let connection = self.inner.client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut connection = connection.map_err(|error| error::not_reached(&error))?;
-        let mut who = Cmd::new();
-        who.arg("CLIENT").arg("ID");
-        let id = who.query_async(&mut connection).await.map_err(|error| error::not_reached(&error))?;
-        Ok(Exclusive { connection, id })
-    }
-
-    /// Ends the blocking read of an exclusive connection: it returns as if its time were over.
-    pub(crate) async fn unblock(&self, id: i64) -> Result<(), StoreError> {
-        let mut command = Cmd::new();
-        command.arg("CLIENT").arg("UNBLOCK").arg(id);
-        self.ask(&command).await.map(drop)
-    }
-
-    /// A connection that hears what is published.
-    pub(crate) async fn subscribed(&self, channel: &str) -> Result<PubSub, StoreError> {
-        let connection = self.inner.client.get_async_pubsub().await;
-        let mut connection = connection.map_err(|error| error::not_reached(&error))?;
-        connection.subscribe(channel).await.map_err(|error| error::not_reached(&error))?;
-        Ok(connection)
-    }
-
-    async fn connection(&self) -> Result<MultiplexedConnection, StoreError> {
-        let mut shared = self.inner.shared.lock().await;
-        if let Some(connection) = &*shared {
-            return Ok(connection.clone());
-        }
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
-        let connection = self.inner.client.get_multiplexed_async_connection_with_config(&config).await;
-        let connection = connection.map_err(|error| error::not_reached(&error))?;
-        *shared = Some(connection.clone());
-        self.inner.lives.send_modify(|lives| *lives += 1);
-        Ok(connection)
-    }
-
-    /// A broken connection is not used again.
-    async fn checked<T>(&self, reply: redis::RedisResult<T>) -> Result<T, StoreError> {
-        match reply {
-            Ok(reply) => Ok(reply),
-            Err(failure) => {
-                *self.inner.shared.lock().await = None;
-                Err(error::lost(&failure))
+    pub(crate) async fn exclusive(&self, key: &str) -> Result<Exclusive, StoreError> {
+        let wire = match &*self.way {
+            Way::Single(line) => line.exclusive().await?,
+            Way::Cluster(cluster) => {
+                let (slot, version) = (Some(slots::slot_of_key(key.as_bytes())), cluster.version());
+                match cluster.owner(slot)?.exclusive().await {
+                    Ok(wire) => wire,
+                    // Maybe another node has taken over.
+                    Err(_) => {
+                        cluster.learn(version).await?;
+                        cluster.owner(slot)?.exclusive().await?
+                    }
+                }
             }
+        };
+        if wire.client_id == 0 {
+            return Err(error::refusal("NOPERM", "CLIENT ID"));
+        }
+        Ok(Exclusive { link: self.clone(), wire })
+    }
+
+    /// Ends the blocking read of an exclusive connection: it returns as if its time were over. One whose server is not the one we speak
+    /// with any more needs no help: its connection breaks.
+    pub(crate) async fn unblock(&self, id: ExclusiveId) -> Result<(), StoreError> {
+        let line = match &*self.way {
+            Way::Single(line) => Arc::clone(line),
+            Way::Cluster(cluster) => cluster.line(&id.address),
+        };
+        if line.wire().await?.address != id.address {
+            return Ok(());
+        }
+        let mut command = Cmd::new();
+        command.arg("CLIENT").arg("UNBLOCK").arg(id.id);
+        line.send(&[command]).await?.into_iter().try_for_each(|reply| checked(reply).map(drop))
+    }
+
+    /// A connection that hears what is published, on whatever node of a Cluster. Its stream ends when it breaks.
+    pub(crate) async fn subscribed(&self, channel: &str) -> Result<PubSub, StoreError> {
+        match &*self.way {
+            Way::Single(line) => line.subscribed(channel).await,
+            Way::Cluster(cluster) => {
+                let line = cluster.owner(None)?;
+                match (line.subscribed(channel).await, cluster.other_than(&line)) {
+                    (Err(_), Some(other)) => other.subscribed(channel).await,
+                    (subscribed, _) => subscribed,
+                }
+            }
+        }
+    }
+
+    /// Sends at once to the server that has the key. At most one of the commands has one.
+    async fn send(&self, commands: &[Cmd]) -> Result<Vec<Value>, StoreError> {
+        match &*self.way {
+            Way::Single(line) => line.send(commands).await,
+            Way::Cluster(cluster) => cluster.send(commands.iter().find_map(slots::slot_of), commands).await,
+        }
+    }
+
+    /// What an exclusive connection has seen of its server concerns the shared one too.
+    async fn heed(&self, address: &Address, reply: &Value) {
+        match (&*self.way, reply) {
+            (Way::Single(line), reply) if error::is_demoted(reply) => line.forget_server(address),
+            (Way::Cluster(cluster), Value::ServerError(error)) if matches!(error.code(), "MOVED" | "READONLY" | "UNBLOCKED") => {
+                // If nobody answers now, the next request asks again.
+                let _ = cluster.learn(cluster.version()).await;
+            }
+            _ => {}
         }
     }
 }
 
 impl Exclusive {
     /// What [`Link::unblock`] wants to know.
-    pub(crate) fn id(&self) -> i64 {
-        self.id
+    pub(crate) fn id(&self) -> ExclusiveId {
+        ExclusiveId { address: self.wire.address.clone(), id: self.wire.client_id }
     }
 
     /// Asks, for as long as it takes.
     pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, StoreError> {
-        let reply = self.connection.req_packed_command(command).await.map_err(|failure| error::lost(&failure))?;
-        reply.extract_error().map_err(|refused| error::refused(&refused))
+        let replies = self.wire.send(std::slice::from_ref(command)).await;
+        let reply = replies.map_err(|failure| error::lost(&self.wire.address, &failure))?.pop().unwrap_or(Value::Nil);
+        self.link.heed(&self.wire.address, &reply).await;
+        checked(reply)
     }
 }

@@ -38,6 +38,7 @@ pub(crate) async fn run(globals: &Globals, out: Output, args: DevArgs) -> Result
     let store = globals.store.clone().unwrap_or_else(|| format!("sqlite:{}", args.data.display()));
     let settings = Settings {
         store: store.clone(),
+        durability: globals.durability,
         listen: args.listen,
         api_keys: super::serve::keys(globals)?,
         allow_loopback_targets: true,
@@ -45,7 +46,7 @@ pub(crate) async fn run(globals: &Globals, out: Output, args: DevArgs) -> Result
         demo: true,
         ..Settings::default()
     };
-    hosting::run(settings, out, |addr| welcome(out, addr, &store)).await
+    hosting::run(settings, out, |addr| welcome(out, addr, &towpath::shown(&store))).await
 }
 
 fn welcome(out: Output, addr: SocketAddr, store: &str) {

@@ -1,7 +1,10 @@
 //! Options that every command understands.
 
 use clap::Args;
+use towpath_core::store::Durability;
+use towpath_server::settings::store::StoreChoice;
 
+use super::exit::Exit;
 use super::failure::Failure;
 
 /// Where client commands look for the server unless told otherwise.
@@ -14,9 +17,13 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "URL", env = "TOWPATH_SERVER", default_value = DEFAULT_SERVER, help_heading = "Global options")]
     pub(crate) server: String,
 
-    /// Go straight to this store instead of a server, such as sqlite:./.towpath or memory:
+    /// Go straight to this store instead of a server, such as sqlite:./.towpath, redis://HOST or memory:
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) store: Option<String>,
+
+    /// Use no store that keeps less: memory, everysec, always, replicated or fsync
+    #[arg(long, global = true, value_name = "LEVEL", env = "TOWPATH_DURABILITY", help_heading = "Global options")]
+    pub(crate) durability: Option<Durability>,
 
     /// The server's key, or @FILE to read it from a file; `serve` takes several [env: TOWPATH_API_KEY]
     // The environment is read by hand: `serve` takes several keys here, and its own variable is another one.
@@ -38,6 +45,12 @@ impl Globals {
                 Err(Failure::usage("several_api_keys", "--api-key was given more than once: a client sends one key").field("api-key"))
             }
         }
+    }
+
+    /// The store that a server on this machine uses: as named, or as the environment says.
+    pub(crate) fn store_choice(&self) -> Result<StoreChoice, Failure> {
+        StoreChoice::make(self.store.as_deref(), &|name| std::env::var(name).ok())
+            .map_err(|refused| Failure::new(Exit::RefusedConfiguration, "refused_configuration", refused.to_string()))
     }
 
     /// The keys that a server accepts, as far as the command line names them.

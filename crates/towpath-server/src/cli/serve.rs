@@ -20,6 +20,8 @@ const EXAMPLES: &str = "\
 Examples:
   towpath serve            data in ./.towpath, API on 127.0.0.1:8690
   towpath serve --store sqlite:/var/lib/towpath
+  towpath serve --store redis://10.0.0.5 --durability everysec
+                           on as many machines as wanted
   TOWPATH_API_KEYS=$KEY towpath serve --listen 0.0.0.0:8690 \\
     --allowed-host towpath.example
                            open to the network, for those who have the key
@@ -27,8 +29,11 @@ Examples:
 SIGTERM or Ctrl-C stops in good order within --drain-timeout; a second one
 stops at once. Nothing that was accepted is lost either way.
 
-Environment: TOWPATH_STORE, TOWPATH_LISTEN, TOWPATH_API_KEYS (separated by
-commas), TOWPATH_WEBHOOK_SECRET, TOWPATH_LOG (such as info or debug).
+Environment: TOWPATH_STORE, TOWPATH_DURABILITY, TOWPATH_LISTEN,
+TOWPATH_API_KEYS (separated by commas), TOWPATH_WEBHOOK_SECRET, TOWPATH_LOG
+(such as info or debug). Beside an n8n nothing is needed: EXECUTIONS_MODE=queue
+selects the Redis that QUEUE_BULL_REDIS_HOST, _PORT, _DB, _USERNAME, _PASSWORD,
+_TLS or _CLUSTER_NODES name, EXECUTIONS_MODE=regular the embedded store.
 Exit codes: 74 the disk failed, 78 refused configuration, 7 the store cannot
 be opened or another server has it.";
 
@@ -59,8 +64,11 @@ pub(crate) struct ServeArgs {
 pub(crate) async fn run(globals: &Globals, out: Output, args: ServeArgs) -> Result<Exit, Failure> {
     let log_format = args.log_format.unwrap_or(if out.is_json() { LogFormat::Json } else { LogFormat::Text });
     hosting::begin_logging(log_format, "info")?;
+    let choice = globals.store_choice()?;
+    tracing::info!(store = choice.shown(), "the store is {}", choice.source);
     let settings = Settings {
-        store: store(globals),
+        store: choice.url.clone(),
+        durability: globals.durability,
         listen: args.listen,
         api_keys: keys(globals)?,
         insecure_no_auth: args.insecure_no_auth,
@@ -71,19 +79,13 @@ pub(crate) async fn run(globals: &Globals, out: Output, args: ServeArgs) -> Resu
         log_format,
         ..Settings::default()
     };
-    let store = settings.store.clone();
     hosting::run(settings, out, |addr| {
         if out.is_json() {
-            out.json(&json!({ "event": "listening", "url": format!("http://{addr}"), "store": store }));
+            let (store, source) = (choice.shown(), choice.source.to_string());
+            out.json(&json!({ "event": "listening", "url": format!("http://{addr}"), "store": store, "store_source": source }));
         }
     })
     .await
-}
-
-/// Which store a server uses.
-pub(crate) fn store(globals: &Globals) -> String {
-    let from_environment = || std::env::var("TOWPATH_STORE").ok().filter(|store| !store.is_empty());
-    globals.store.clone().or_else(from_environment).unwrap_or_else(|| Settings::default().store)
 }
 
 /// The keys of the command line and of `TOWPATH_API_KEYS`.

@@ -11,7 +11,7 @@ use super::place::Place;
 use crate::cli::failure::Failure;
 
 /// Names the store to other processes.
-pub(super) const STORE: &str = "TOWPATH_STORE";
+const STORE: &str = "TOWPATH_STORE";
 /// Long enough for anything slow to start to have gone wrong.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// A worker has nothing left to do when it is told to stop.

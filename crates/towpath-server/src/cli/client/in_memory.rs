@@ -8,7 +8,8 @@ use axum::body::Body;
 use axum::http::{Request as HttpRequest, header};
 use http_body_util::BodyExt;
 use tower::ServiceExt;
-use towpath::Towpath;
+use towpath::{OpenError, Towpath};
+use towpath_core::store::Durability;
 use towpath_server::settings::Settings;
 
 use super::error::RequestError;
@@ -31,11 +32,14 @@ impl fmt::Debug for InMemory {
 
 impl InMemory {
     /// Opens the store. Its loops run for as long as this process: what is due meanwhile happens.
-    pub(super) async fn open(store: &str) -> Result<Self, Failure> {
-        let owner = format!("towpath {}", std::env::args().nth(1).unwrap_or_default());
-        let towpath = Towpath::builder().owner(owner).open(store).await.map_err(|error| cannot_open(&error.to_string()))?;
+    pub(super) async fn open(store: &str, durability: Option<Durability>) -> Result<Self, Failure> {
+        let mut builder = Towpath::builder().owner(format!("towpath {}", std::env::args().nth(1).unwrap_or_default()));
+        if let Some(durability) = durability {
+            builder = builder.durability(durability);
+        }
+        let towpath = builder.open(store).await.map_err(|error| cannot_open(&error))?;
         let router = towpath_server::serve::router(towpath.clone(), &Settings { store: store.to_owned(), ..Settings::default() });
-        Ok(Self { store: store.to_owned(), towpath, router })
+        Ok(Self { store: towpath::shown(store), towpath, router })
     }
 
     pub(super) fn store(&self) -> &str {
@@ -74,13 +78,13 @@ impl InMemory {
     }
 }
 
-fn cannot_open(cause: &str) -> Failure {
-    if cause.contains("names no store") {
-        return Failure::usage("unknown_store", cause).field("store");
+fn cannot_open(error: &OpenError) -> Failure {
+    let message = error.to_string();
+    match error {
+        OpenError::UnknownStore { .. } => Failure::usage("unknown_store", message).field("store"),
+        OpenError::Refused { .. } => Failure::new(Exit::RefusedConfiguration, "refused_configuration", message),
+        _ if message.contains("is in use by") => Failure::new(Exit::Unreachable, "store_in_use", message)
+            .hint("leave out --store to talk to the server that has it, or stop that one first"),
+        _ => Failure::new(Exit::Unreachable, "store_unavailable", message).hint("`towpath doctor` looks for the cause"),
     }
-    if cause.contains("is in use by") {
-        return Failure::new(Exit::Unreachable, "store_in_use", cause)
-            .hint("leave out --store to talk to the server that has it, or stop that one first");
-    }
-    Failure::new(Exit::Unreachable, "store_unavailable", cause).hint("`towpath doctor` looks for the cause")
 }

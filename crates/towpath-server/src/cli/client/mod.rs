@@ -12,6 +12,7 @@ use bytes::Bytes;
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use towpath_core::store::Durability;
 
 pub(crate) use error::RequestError;
 
@@ -56,7 +57,7 @@ impl Client {
     /// The server or the store that the options name. Nothing is sent yet; a store is opened.
     pub(crate) async fn connect(globals: &Globals) -> Result<Self, Failure> {
         match &globals.store {
-            Some(store) => Self::on_store(store).await,
+            Some(store) => Self::on_store(store, globals.durability).await,
             None => Self::to_server(globals),
         }
     }
@@ -68,8 +69,8 @@ impl Client {
     }
 
     /// A store that this process opens for itself.
-    pub(crate) async fn on_store(store: &str) -> Result<Self, Failure> {
-        Ok(Self { transport: Transport::InMemory(Box::new(InMemory::open(store).await?)) })
+    pub(crate) async fn on_store(store: &str, durability: Option<Durability>) -> Result<Self, Failure> {
+        Ok(Self { transport: Transport::InMemory(Box::new(InMemory::open(store, durability).await?)) })
     }
 
     /// Whom we talk to, for messages.

@@ -60,7 +60,7 @@ pub struct CallAnswer {
     /// What the handler returned.
     #[schema(value_type = Value)]
     pub data: Json,
-    /// What the acknowledgement is worth: `fsync` or `memory`.
+    /// What the acknowledgement is worth: `memory`, `everysec`, `always`, `replicated` or `fsync`.
     pub durability: String,
 }
 
@@ -73,7 +73,7 @@ pub struct CallAccepted {
     pub state: String,
     /// It had been taken before, under the same id or idempotency key; nothing new was done.
     pub existing: bool,
-    /// What the acknowledgement is worth: `fsync` or `memory`.
+    /// What the acknowledgement is worth: `memory`, `everysec`, `always`, `replicated` or `fsync`.
     pub durability: String,
 }
 

@@ -14,7 +14,7 @@ pub struct HealthBody {
     pub version: String,
     /// Which store.
     pub store: String,
-    /// What an acknowledgement is worth: `fsync` or `memory`.
+    /// What an acknowledgement is worth: `memory`, `everysec`, `always`, `replicated` or `fsync`.
     pub durability: String,
     /// The store's clock.
     pub now: i64,

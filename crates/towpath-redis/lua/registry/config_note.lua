@@ -1,0 +1,15 @@
+-- registry/config_note.lua: notes a value of the shared configuration that stands under the seeds' key as the next version.
+-- KEYS  config      hash   version, updated_at, and `value`: a copy of what was last seen
+-- ARGV  now_ms      version  the one that was read beside the value      present  '1' | '0': the key is gone      value
+-- reply {'noted', version, updated_at} | {'changed'}: somebody else was faster, look again
+local config = KEYS[1]
+local now, version, present, value = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+if (redis.call('HGET', config, 'version') or '0') ~= version then return {'changed'} end
+local next_version = string.format('%.0f', tonumber(version) + 1)
+redis.call('HSET', config, 'version', next_version, 'updated_at', now)
+if present == '1' then
+  redis.call('HSET', config, 'value', value)
+else
+  redis.call('HDEL', config, 'value')
+end
+return {'noted', next_version, now}

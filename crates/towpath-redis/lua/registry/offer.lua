@@ -1,0 +1,47 @@
+-- registry/offer.lua = RegistryStore::define, and one function's part of RegistryStore::register.
+-- Writes a definition, makes sure that the stream and its group exist, and notes that a worker offers the function.
+-- KEYS  definition  hash        stream  stream        workers  sorted set
+-- ARGV  group       consumer group
+--       mode        'replace': the latest definition counts | 'adopt': one that exists is left alone
+--       json        the definition
+--       backlog     max_backlog, '' = no limit          concurrent   max_concurrent, '' = no limit
+--       worker      '' = nobody offers it               concurrency  of the worker's offer, '' = it counts for itself
+--       now_ms      the worker's heartbeat
+-- reply {'changed' | 'same', 'changed' | 'same'}: the definition, the offer
+local definition_key, stream, workers = KEYS[1], KEYS[2], KEYS[3]
+local group, mode, json, backlog, concurrent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local worker, concurrency, now = ARGV[6], ARGV[7], ARGV[8]
+
+-- At 0 and not at the end: calls that were waiting before the group was made are calls too.
+local made = redis.pcall('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
+if type(made) == 'table' and made.err and not string.find(made.err, 'BUSYGROUP', 1, true) then
+  return made
+end
+
+-- Writes a field, or removes it; says whether that made a difference.
+local function put(field, value)
+  local before = redis.call('HGET', definition_key, field) or ''
+  if before == value then return false end
+  if value == '' then
+    redis.call('HDEL', definition_key, field)
+  else
+    redis.call('HSET', definition_key, field, value)
+  end
+  return true
+end
+
+local defined = 'same'
+local exists = redis.call('HEXISTS', definition_key, 'definition') == 1
+if not (exists and mode == 'adopt') and put('definition', json) then
+  put('max_backlog', backlog)
+  put('max_concurrent', concurrent)
+  defined = 'changed'
+end
+
+local offered = 'same'
+if worker ~= '' then
+  local known = redis.call('ZSCORE', workers, worker)
+  if put('offer:' .. worker, concurrency) or not known then offered = 'changed' end
+  redis.call('ZADD', workers, now, worker)
+end
+return {defined, offered}

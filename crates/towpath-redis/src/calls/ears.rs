@@ -1,0 +1,158 @@
+//! Who waits for a call in this process, and how they hear.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use tokio::sync::mpsc;
+use towpath_core::names::CallId;
+use towpath_core::store::{CallNews, CallWatch, StoreError};
+use towpath_core::time::Timestamp;
+
+use super::moves::Move;
+use crate::store::RedisStore;
+
+/// So many ends of this process are remembered, to tell an end that was heard from one that must be told.
+const ENDS_REMEMBERED: usize = 1_024;
+
+/// All who listen.
+#[derive(Default)]
+pub(crate) struct Ears {
+    listeners: Mutex<HashMap<CallId, Vec<Ear>>>,
+    ended_here: Mutex<(HashSet<CallId>, VecDeque<CallId>)>,
+    next: AtomicU64,
+}
+
+struct Ear {
+    token: u64,
+    sender: mpsc::UnboundedSender<CallNews>,
+    /// The answer comes to our inbox, whoever gives it.
+    answer_comes_here: bool,
+}
+
+/// One who listens.
+pub(crate) struct Listener {
+    store: RedisStore,
+    call_id: CallId,
+    token: u64,
+    since: Timestamp,
+    news: mpsc::UnboundedReceiver<CallNews>,
+    attaching: bool,
+}
+
+impl Ears {
+    fn lock(&self) -> MutexGuard<'_, HashMap<CallId, Vec<Ear>>> {
+        // Nothing in here can panic half way.
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells all who listen to a call.
+    pub(crate) fn tell(&self, call_id: &CallId, news: &CallNews) {
+        if matches!(news, CallNews::Ended(_)) {
+            self.remember_end(call_id);
+        }
+        if let Some(ears) = self.lock().get(call_id) {
+            for ear in ears {
+                // Whoever stopped listening is about to leave.
+                drop(ear.sender.send(news.clone()));
+            }
+        }
+    }
+
+    fn remember_end(&self, call_id: &CallId) {
+        let mut ended = self.ended_here.lock().unwrap_or_else(PoisonError::into_inner);
+        let (known, order) = &mut *ended;
+        if known.insert(call_id.clone()) {
+            order.push_back(call_id.clone());
+        }
+        if order.len() > ENDS_REMEMBERED
+            && let Some(oldest) = order.pop_front()
+        {
+            known.remove(&oldest);
+        }
+    }
+
+    fn ended_here(&self, call_id: &CallId) -> bool {
+        self.ended_here.lock().unwrap_or_else(PoisonError::into_inner).0.contains(call_id)
+    }
+
+    /// Whether somebody listens; from now on the answer comes to our inbox.
+    pub(crate) fn expect_answer(&self, call_id: &CallId) -> bool {
+        let mut listeners = self.lock();
+        let Some(ears) = listeners.get_mut(call_id) else { return false };
+        for ear in ears.iter_mut() {
+            ear.answer_comes_here = true;
+        }
+        true
+    }
+
+    fn needs_attaching(&self, call_id: &CallId, token: u64) -> bool {
+        let listeners = self.lock();
+        let ear = listeners.get(call_id).and_then(|ears| ears.iter().find(|ear| ear.token == token));
+        ear.is_some_and(|ear| !ear.answer_comes_here)
+    }
+}
+
+impl RedisStore {
+    pub(crate) fn listen_to(&self, call_id: &CallId) -> Listener {
+        let ears = &self.shared.ears;
+        let token = ears.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, news) = mpsc::unbounded_channel();
+        ears.lock().entry(call_id.clone()).or_default().push(Ear { token, sender, answer_comes_here: false });
+        Listener { store: self.clone(), call_id: call_id.clone(), token, since: self.shared.now(), news, attaching: false }
+    }
+
+    /// Sees to it that the end of a call that another process submitted is told here too.
+    async fn attach(&self, call_id: &CallId, since: Timestamp) -> Result<(), StoreError> {
+        loop {
+            let Some(found) = self.load(call_id).await? else { return Ok(()) };
+            let call = &found.life.call;
+            if call.state.has_ended() {
+                let after_we_listened = call.ended_at.is_some_and(|at| at >= since);
+                if after_we_listened && !self.shared.ears.ended_here(call_id) {
+                    self.shared.ears.tell(call_id, &CallNews::Ended(std::sync::Arc::new(call.clone())));
+                }
+                return Ok(());
+            }
+            let inbox = self.open_inbox(&found.room);
+            let known = found.life.channels.contains(&inbox);
+            if known || self.apply(&found.room, vec![Move::tell_too(found.life.clone(), inbox)]).await?[0] {
+                self.shared.ears.expect_answer(call_id);
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl CallWatch for Listener {
+    async fn next(&mut self) -> CallNews {
+        if !self.attaching && self.store.shared.ears.needs_attaching(&self.call_id, self.token) {
+            self.attaching = true;
+            let (store, call_id, since) = (self.store.clone(), self.call_id.clone(), self.since);
+            tokio::spawn(async move {
+                if let Err(error) = store.attach(&call_id, since).await {
+                    tracing::debug!(%call_id, %error, "the end of a call may not be heard here; whoever waits looks at it");
+                }
+            });
+        }
+        match self.news.recv().await {
+            Some(news) => news,
+            // The sender lives as long as this listener does.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut listeners = self.store.shared.ears.lock();
+        if let Some(ears) = listeners.get_mut(&self.call_id) {
+            ears.retain(|ear| ear.token != self.token);
+            if ears.is_empty() {
+                listeners.remove(&self.call_id);
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The stream's entries and the replies, as old peers write and read them.
+
+use std::time::Duration;
+
+use redis::Value;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use towpath_core::call::{Call, CallRequest, Failure, Outcome};
+use towpath_core::names::{CallId, FunctionKey, WorkerId};
+
+use crate::pieces::Writer;
+use crate::record::{payload, write_request_extras};
+use crate::value;
+
+/// A call of an old caller that names no timeout ends after this.
+pub(crate) const TIMEOUT_UNSAID: Duration = Duration::from_secs(300);
+
+/// Whether a reply list is the inbox of a Towpath process, which is told more than old peers are.
+pub(crate) fn is_inbox(channel: &str) -> bool {
+    channel.starts_with("function:response:inbox:")
+}
+
+/// What stands in an entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Its place in the stream.
+    pub(crate) place: String,
+    pub(crate) call_id: Option<String>,
+    pub(crate) params: Option<Vec<u8>>,
+    pub(crate) item: Option<Vec<u8>>,
+    pub(crate) channel: Option<String>,
+    pub(crate) timeout_ms: Option<u64>,
+    /// Written by a Towpath process, which has written a record too.
+    pub(crate) has_record: bool,
+    pub(crate) key: Option<String>,
+    pub(crate) depth: u32,
+    pub(crate) parent: Option<String>,
+    pub(crate) traceparent: Option<String>,
+}
+
+/// The entries of one stream, as XREADGROUP, XRANGE and XAUTOCLAIM list them. What is no entry is left out.
+pub(crate) fn read_entries(reply: &Value) -> Vec<Entry> {
+    let Value::Array(items) = reply else { return Vec::new() };
+    items.iter().filter_map(read_entry).collect()
+}
+
+/// The entries of the only stream that was asked for.
+pub(crate) fn read_streams(reply: &Value) -> Vec<Entry> {
+    let Value::Array(streams) = reply else { return Vec::new() };
+    let Some(Value::Array(stream)) = streams.first() else { return Vec::new() };
+    stream.get(1).map(read_entries).unwrap_or_default()
+}
+
+fn read_entry(item: &Value) -> Option<Entry> {
+    let Value::Array(parts) = item else { return None };
+    let mut entry = Entry { place: value::text(parts.first()?)?.to_owned(), ..Entry::default() };
+    if let Some(Value::Array(fields)) = parts.get(1) {
+        for pair in fields.chunks_exact(2) {
+            entry.take(value::bytes(&pair[0])?, value::bytes(&pair[1])?);
+        }
+    }
+    Some(entry)
+}
+
+impl Entry {
+    fn take(&mut self, name: &[u8], bytes: &[u8]) {
+        let text = || String::from_utf8(bytes.to_vec()).ok();
+        match name {
+            b"callId" => self.call_id = text(),
+            b"params" => self.params = Some(bytes.to_vec()),
+            b"inputItem" => self.item = Some(bytes.to_vec()),
+            b"responseChannel" => self.channel = text(),
+            b"timeout" => self.timeout_ms = text().and_then(|text| text.parse().ok()),
+            b"proto" => self.has_record = true,
+            b"idempotencyKey" => self.key = text(),
+            b"depth" => self.depth = text().and_then(|text| text.parse().ok()).unwrap_or(0),
+            b"parent" => self.parent = text(),
+            b"traceparent" => self.traceparent = text(),
+            _unknown => {}
+        }
+    }
+
+    /// What is asked. An old caller that leaves out params means none; what Towpath wrote is as it was written.
+    pub(crate) fn request(&self, function: &FunctionKey) -> CallRequest {
+        let said = |bytes: &&[u8]| self.has_record || !bytes.is_empty();
+        CallRequest {
+            function: function.clone(),
+            params: payload(self.params.as_deref().filter(said).unwrap_or(b"{}")),
+            input_item: self.item.as_deref().filter(said).map(payload),
+            idempotency_key: self.key.as_ref().and_then(|key| key.parse().ok()),
+            depth: self.depth,
+            parent: self.parent.as_ref().and_then(|parent| CallId::new(parent).ok()),
+            traceparent: self.traceparent.clone(),
+        }
+    }
+
+    /// When the stream took it, by the server's clock.
+    pub(crate) fn taken_ms(&self) -> Option<i64> {
+        self.place.split('-').next()?.parse().ok()
+    }
+}
+
+/// A whole request as the scripts write it.
+pub(crate) fn write_request(request: &CallRequest) -> Vec<u8> {
+    let mut out = write_request_extras(request);
+    let mut pieces = Writer::default();
+    pieces.put(b'p', request.params.as_bytes());
+    if let Some(item) = request.input_item.as_ref().filter(|item| !item.is_empty()) {
+        pieces.put(b'i', item.as_bytes());
+    }
+    out.extend_from_slice(&pieces.done());
+    out
+}
+
+/// The fields that Towpath adds to an entry, name and value in turn.
+pub(crate) fn added_fields(request: &CallRequest) -> Vec<Vec<u8>> {
+    let mut fields: Vec<Vec<u8>> = Vec::new();
+    let mut add = |name: &str, value: &str| fields.extend([name.as_bytes().to_vec(), value.as_bytes().to_vec()]);
+    if request.input_item.as_ref().is_some_and(|item| item.is_empty()) {
+        add("inputItem", ""); // the script takes an empty item for none
+    }
+    if let Some(key) = &request.idempotency_key {
+        add("idempotencyKey", key.as_str());
+    }
+    if request.depth > 0 {
+        add("depth", &request.depth.to_string());
+    }
+    if let Some(parent) = &request.parent {
+        add("parent", parent.as_str());
+    }
+    if let Some(trace) = &request.traceparent {
+        add("traceparent", trace);
+    }
+    fields
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Reply<'a> {
+    call_id: &'a str,
+    success: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<&'a RawValue>,
+    timestamp: i64,
+}
+
+/// The reply that the seeds' callers understand: `error` is plain text; code and details are added.
+pub(crate) fn reply(call: &Call) -> Vec<u8> {
+    let timestamp = call.ended_at.unwrap_or(call.submitted_at).as_millis();
+    let mut reply = Reply { call_id: call.call_id.as_str(), success: false, data: None, error: None, code: None, details: None, timestamp };
+    let data;
+    match &call.outcome {
+        Some(Outcome::Ok(result)) => {
+            data = raw(result.as_bytes());
+            (reply.success, reply.data) = (true, data.as_deref());
+        }
+        Some(Outcome::Failed(failure) | Outcome::Dead { failure, .. }) => {
+            data = failure.details.as_ref().and_then(|details| raw(details.as_bytes()));
+            let Failure { code, message, .. } = failure;
+            (reply.error, reply.code, reply.details) = (Some(message.as_str()), Some(code.as_str()), data.as_deref());
+        }
+        Some(Outcome::TimedOut) => (reply.error, reply.code) = (Some("Function call timed out while it ran"), Some("call_timed_out")),
+        Some(Outcome::Expired) => {
+            (reply.error, reply.code) = (Some("Function call timed out before a worker took it"), Some("call_timed_out"));
+        }
+        Some(Outcome::Cancelled) => (reply.error, reply.code) = (Some("Function call was cancelled"), Some("call_cancelled")),
+        None => {}
+    }
+    // Plain structs of texts always have a JSON form.
+    serde_json::to_vec(&reply).unwrap_or_default()
+}
+
+/// JSON as it is; what is none goes as `null`, because a reply must be readable.
+fn raw(bytes: &[u8]) -> Option<Box<RawValue>> {
+    let text = String::from_utf8(bytes.to_vec()).ok()?;
+    RawValue::from_string(text).ok().or_else(|| RawValue::from_string("null".to_owned()).ok())
+}
+
+/// A worker's name, as it stands in the stream's group. Old peers use names that are no worker ids.
+pub(crate) fn consumer(worker: &WorkerId) -> &str {
+    worker.as_str()
+}

@@ -1,0 +1,135 @@
+//! Answers that come from other processes: one list per process (in a Cluster one per function), read by blocking.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use towpath_core::names::CallId;
+use towpath_core::store::{CallNews, StoreError};
+
+use crate::link::Exclusive;
+use crate::pause::pause;
+use crate::pieces::Pieces;
+use crate::record::{Life, read_tail};
+use crate::room::Room;
+use crate::store::{RedisStore, Shared};
+use crate::value;
+
+/// How long one read blocks, in seconds.
+const BLOCK_S: u64 = 5;
+/// So many answers are fetched at once.
+const FETCH_MAX: i64 = 512;
+const RETRY: Duration = Duration::from_millis(100);
+
+/// The inboxes that are being read.
+#[derive(Default)]
+pub(crate) struct Inboxes {
+    open: Mutex<HashSet<String>>,
+}
+
+impl Shared {
+    /// The list on which this process hears about a function's calls.
+    pub(crate) fn inbox_of(&self, room: &Room) -> String {
+        crate::keys::Keys::inbox(&self.caller, self.link.is_cluster().then_some(&room.keys))
+    }
+}
+
+impl RedisStore {
+    /// The list on which the answer to a call that is about to be submitted is awaited; empty when nobody listens.
+    pub(crate) async fn reply_channel(&self, room: &Arc<Room>, call_id: &CallId) -> String {
+        if !self.shared.ears.expect_answer(call_id) {
+            return String::new();
+        }
+        self.open_inbox(room)
+    }
+
+    /// The inbox, being read from now on.
+    pub(crate) fn open_inbox(&self, room: &Room) -> String {
+        let inbox = self.shared.inbox_of(room);
+        let new = self.shared.inboxes.open.lock().unwrap_or_else(PoisonError::into_inner).insert(inbox.clone());
+        if new {
+            tokio::spawn(read_for_ever(Arc::downgrade(&self.shared), inbox.clone()));
+        }
+        inbox
+    }
+}
+
+/// Reads an inbox as long as its store is open.
+async fn read_for_ever(shared: Weak<Shared>, inbox: String) {
+    let mut line = None;
+    while let Some(open) = shared.upgrade() {
+        let link = open.link.clone();
+        drop(open);
+        let read = async {
+            let mut own = match line.take() {
+                Some(own) => own,
+                None => link.exclusive(&inbox).await?,
+            };
+            let news = peek(&mut own, &inbox).await?;
+            if let Some(open) = shared.upgrade().filter(|_| news) {
+                fetch(&open, &mut own, &inbox).await?;
+            }
+            Ok::<Exclusive, StoreError>(own)
+        };
+        match read.await {
+            Ok(own) => line = Some(own),
+            Err(error) => {
+                tracing::debug!(%error, "reading answers failed; trying again");
+                pause(RETRY).await;
+            }
+        }
+    }
+}
+
+/// Blocks until there is an answer. It stays where it is: an answer is removed only after it has arrived.
+async fn peek(line: &mut Exclusive, inbox: &str) -> Result<bool, StoreError> {
+    let mut peek = Cmd::new();
+    peek.arg("BLMOVE").arg(inbox).arg(inbox).arg("RIGHT").arg("RIGHT").arg(BLOCK_S);
+    Ok(line.ask(&peek).await? != Value::Nil)
+}
+
+/// Hands out all answers that are there, oldest first, and removes them.
+async fn fetch(shared: &Shared, line: &mut Exclusive, inbox: &str) -> Result<(), StoreError> {
+    loop {
+        let mut all = Cmd::new();
+        all.arg("LRANGE").arg(inbox).arg(-FETCH_MAX).arg(-1);
+        let answers = value::array("LRANGE", line.ask(&all).await?)?;
+        if answers.is_empty() {
+            return Ok(());
+        }
+        for answer in answers.iter().rev() {
+            hand_out(shared, value::bytes(answer).unwrap_or_default());
+        }
+        let mut trim = Cmd::new();
+        trim.arg("LTRIM").arg(inbox).arg(0).arg(-(i64::try_from(answers.len()).unwrap_or(FETCH_MAX)) - 1);
+        line.ask(&trim).await?;
+        if answers.len() < usize::try_from(FETCH_MAX).unwrap_or(usize::MAX) {
+            return Ok(());
+        }
+    }
+}
+
+fn hand_out(shared: &Shared, answer: &[u8]) {
+    match read_answer(answer) {
+        Some((call_id, news)) => shared.ears.tell(&call_id, &news),
+        None => tracing::warn!(bytes = answer.len(), "an answer that cannot be read was dropped; whoever waits for it looks at the call"),
+    }
+}
+
+fn read_answer(answer: &[u8]) -> Option<(CallId, CallNews)> {
+    let (mut call_id, mut life, mut tail) = (None, None, None);
+    for piece in Pieces::of(answer) {
+        match piece? {
+            (b'i', id) => call_id = Some(CallId::new(std::str::from_utf8(id).ok()?).ok()?),
+            (b'l', text) => life = Some(text),
+            (b't', text) => tail = Some(text),
+            _from_a_newer_version => {}
+        }
+    }
+    let call_id = call_id?;
+    let Some(life) = life else { return Some((call_id, CallNews::Changed)) };
+    let mut call = Life::read(&call_id, life).ok()?.call;
+    read_tail(&mut call, tail?).ok()?;
+    Some((call_id, CallNews::Ended(Arc::new(call))))
+}

@@ -1,0 +1,124 @@
+//! Finding calls: first which function an id belongs to, then what is written down about it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use redis::{Cmd, Value};
+use towpath_core::call::CallRequest;
+use towpath_core::inspect::CallView;
+use towpath_core::names::{CallId, FunctionKey, FunctionName, Scope};
+use towpath_core::store::StoreError;
+
+use crate::record::{Life, read_progress, read_request, read_tail};
+use crate::room::Room;
+use crate::store::RedisStore;
+use crate::value;
+
+/// A call and the function it belongs to.
+#[derive(Clone)]
+pub(crate) struct Found {
+    pub(crate) room: Arc<Room>,
+    pub(crate) life: Life,
+}
+
+impl RedisStore {
+    /// The function that a call belongs to.
+    pub(crate) async fn room_of(&self, call_id: &CallId) -> Result<Option<Arc<Room>>, StoreError> {
+        Ok(self.rooms_of(std::slice::from_ref(call_id)).await?.pop().flatten())
+    }
+
+    async fn rooms_of(&self, call_ids: &[CallId]) -> Result<Vec<Option<Arc<Room>>>, StoreError> {
+        if call_ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut ask = Cmd::new();
+        ask.arg("HMGET").arg(self.shared.keys.whereabouts());
+        for call_id in call_ids {
+            ask.arg(call_id.as_str());
+        }
+        let members = value::array("HMGET", self.shared.link.ask(&ask).await?)?;
+        Ok(members.iter().map(|member| value::text(member).and_then(read_member).map(|function| self.room(&function))).collect())
+    }
+
+    /// Calls with their outcomes, each where it was asked for.
+    pub(crate) async fn load_all(&self, call_ids: &[CallId]) -> Result<Vec<Option<Found>>, StoreError> {
+        let rooms = self.rooms_of(call_ids).await?;
+        let mut by_room: HashMap<&FunctionKey, (Arc<Room>, Vec<usize>)> = HashMap::new();
+        for (place, room) in rooms.iter().enumerate() {
+            if let Some(room) = room {
+                by_room.entry(&room.function).or_insert_with(|| (Arc::clone(room), Vec::new())).1.push(place);
+            }
+        }
+        let mut found = vec![None; call_ids.len()];
+        for (room, places) in by_room.values() {
+            let ids: Vec<CallId> = places.iter().map(|place| call_ids[*place].clone()).collect();
+            for (place, life) in places.iter().zip(self.lives(room, &ids).await?) {
+                found[*place] = life.map(|life| Found { room: Arc::clone(room), life });
+            }
+        }
+        Ok(found)
+    }
+
+    /// One call with its outcome.
+    pub(crate) async fn load(&self, call_id: &CallId) -> Result<Option<Found>, StoreError> {
+        Ok(self.load_all(std::slice::from_ref(call_id)).await?.pop().flatten())
+    }
+
+    /// Calls of one function with their outcomes, each where it was asked for.
+    pub(crate) async fn lives(&self, room: &Room, call_ids: &[CallId]) -> Result<Vec<Option<Life>>, StoreError> {
+        if call_ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let replies = self.shared.link.ask_all(&[fields(&room.keys.calls, call_ids), fields(&room.keys.outcomes, call_ids)]).await?;
+        let mut replies = replies.into_iter().map(|reply| value::array("HMGET", value::checked(reply)?));
+        let (lives, tails) = (replies.next().unwrap_or(Ok(Vec::new()))?, replies.next().unwrap_or(Ok(Vec::new()))?);
+        call_ids.iter().zip(lives).zip(tails).map(|((call_id, life), tail)| read_life(call_id, &life, &tail)).collect()
+    }
+
+    /// Everything that is known of calls of one function.
+    pub(crate) async fn views(&self, room: &Room, call_ids: &[CallId]) -> Result<Vec<Option<CallView>>, StoreError> {
+        if call_ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let keys = [&room.keys.calls, &room.keys.outcomes, &room.keys.requests, &room.keys.progress];
+        let replies = self.shared.link.ask_all(&keys.map(|key| fields(key, call_ids))).await?;
+        let mut columns = Vec::with_capacity(keys.len());
+        for reply in replies {
+            columns.push(value::array("HMGET", value::checked(reply)?)?);
+        }
+        let [lives, tails, requests, reports] = &columns[..] else { return Err(StoreError::Corrupt("four replies were due".to_owned())) };
+        let view = |place: usize| {
+            let Some(life) = read_life(&call_ids[place], &lives[place], &tails[place])? else { return Ok(None) };
+            let request = self.request(room, value::bytes(&requests[place]).unwrap_or_default())?;
+            let progress = value::bytes(&reports[place]).and_then(read_progress);
+            Ok(Some(CallView { call: life.call, request, progress }))
+        };
+        (0..call_ids.len()).map(view).collect()
+    }
+
+    pub(crate) fn request(&self, room: &Room, bytes: &[u8]) -> Result<CallRequest, StoreError> {
+        read_request(&room.function, bytes)
+    }
+}
+
+fn fields(key: &str, call_ids: &[CallId]) -> Cmd {
+    let mut ask = Cmd::new();
+    ask.arg("HMGET").arg(key);
+    for call_id in call_ids {
+        ask.arg(call_id.as_str());
+    }
+    ask
+}
+
+fn read_life(call_id: &CallId, life: &Value, tail: &Value) -> Result<Option<Life>, StoreError> {
+    let Some(life) = value::bytes(life) else { return Ok(None) };
+    let mut life = Life::read(call_id, life)?;
+    read_tail(&mut life.call, value::bytes(tail).unwrap_or_default())?;
+    Ok(Some(life))
+}
+
+/// A function as it stands in `where` and in the set of functions.
+pub(crate) fn read_member(member: &str) -> Option<FunctionKey> {
+    let (scope, name) = member.split_once('\n')?;
+    Some(FunctionKey { scope: Scope::new(scope).ok()?, name: FunctionName::new(name).ok()? })
+}

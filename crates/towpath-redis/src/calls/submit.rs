@@ -1,0 +1,202 @@
+//! Taking calls. Those of one function that come at the same time go with one script.
+
+use std::sync::Arc;
+
+use redis::{Cmd, Value};
+use towpath_core::call::Call;
+use towpath_core::names::CallId;
+use towpath_core::store::{Durability, StoreError, SubmitCall, Submitted};
+use towpath_core::time::{Timestamp, millis};
+use towpath_core::worker::HEALTHY_FOR;
+
+use super::entry::added_fields;
+use crate::lane::heard;
+use crate::record::{Life, write_request_extras};
+use crate::room::Room;
+use crate::script::{Args, SUBMIT};
+use crate::store::RedisStore;
+use crate::value;
+
+/// A call on its way to the server.
+#[derive(Clone)]
+pub(crate) struct ToSubmit {
+    call: Arc<SubmitCall>,
+    /// The list on which the answer is awaited; empty when nobody waits.
+    channel: String,
+    /// Only in a Cluster, where the sequence is handed out beforehand.
+    sequence: u64,
+}
+
+/// What the server made of it.
+pub(crate) enum Judged {
+    Accepted { deadline: Timestamp, durability: Durability },
+    Existing { call_id: CallId, life: Vec<u8>, request: Vec<u8> },
+    Foreign(CallId),
+    UnknownFunction,
+    NoWorkers,
+    Overloaded { backlog: u64, limit: u64 },
+    Again,
+}
+
+impl RedisStore {
+    pub(crate) async fn submit_call(&self, call: SubmitCall) -> Result<Submitted, StoreError> {
+        let room = self.room(&call.request.function);
+        let call = Arc::new(call);
+        let channel = self.reply_channel(&room, &call.call_id).await;
+        loop {
+            let sequence = match self.reserve(&room, &call.call_id).await? {
+                Reserved::Sequence(sequence) => sequence,
+                Reserved::BelongsTo(_another) => return Ok(Submitted::Conflict { call_id: call.call_id.clone() }),
+            };
+            let to_submit = ToSubmit { call: Arc::clone(&call), channel: channel.clone(), sequence };
+            let (store, flushed_room) = (self.clone(), Arc::clone(&room));
+            let mut receivers = room.submits.ask([to_submit], move |batch| {
+                let (store, room) = (store.clone(), Arc::clone(&flushed_room));
+                async move { store.flush_submits(&room, &batch).await }
+            });
+            let Some(receiver) = receivers.pop() else { continue };
+            return match heard(receiver).await? {
+                Judged::Again => continue,
+                Judged::Accepted { deadline, durability } => Ok(Submitted::Accepted { deadline, durability }),
+                Judged::Existing { call_id, life, request } => self.existing(&room, &call, call_id, &life, &request),
+                Judged::Foreign(call_id) => Ok(Submitted::Conflict { call_id }),
+                Judged::UnknownFunction => Ok(Submitted::UnknownFunction),
+                Judged::NoWorkers => Ok(Submitted::NoWorkers),
+                Judged::Overloaded { backlog, limit } => Ok(Submitted::Overloaded { backlog, limit }),
+            };
+        }
+    }
+
+    fn existing(&self, room: &Room, again: &SubmitCall, call_id: CallId, life: &[u8], request: &[u8]) -> Result<Submitted, StoreError> {
+        let life = Life::read(&call_id, life)?;
+        if !self.request(room, request)?.asks_the_same_as(&again.request) {
+            return Ok(Submitted::Conflict { call_id });
+        }
+        let durability = self.shared.durability();
+        Ok(Submitted::Existing { call_id, state: life.call.state, deadline: life.call.deadline, durability })
+    }
+
+    async fn flush_submits(&self, room: &Room, batch: &[ToSubmit]) -> Result<Vec<Judged>, StoreError> {
+        let (shared, keys, now) = (&self.shared, &room.keys, self.shared.now());
+        let cluster = shared.link.is_cluster();
+        let mut args = Args::with_capacity(5 + batch.len() * 12);
+        args.number(now.as_millis().saturating_sub(millis(HEALTHY_FOR)));
+        args.push(room.member.as_str());
+        args.push(room.function.name.as_str());
+        args.number(now.as_millis());
+        args.flag(cluster);
+        let deadlines: Vec<Timestamp> = batch.iter().map(|one| one.write(now, &mut args)).collect();
+        let (whereabouts, sequence) = (shared.keys.whereabouts(), shared.keys.sequence());
+        let mut names: Vec<&str> = vec![
+            &keys.calls,
+            &keys.requests,
+            &keys.due,
+            &keys.index,
+            &keys.counts,
+            &keys.idempotency,
+            &keys.definition,
+            &keys.workers,
+            &keys.stream,
+        ];
+        if !cluster {
+            names.extend([whereabouts.as_str(), sequence.as_str()]);
+        }
+        let (reply, durability) = shared.run_durably(&SUBMIT, &names, &args).await?;
+        let replies = value::array("a submit", reply)?;
+        if replies.len() != batch.len() {
+            return Err(StoreError::Corrupt(format!("{} submits had {} replies", batch.len(), replies.len())));
+        }
+        let mut judged = Vec::with_capacity(replies.len());
+        for (reply, deadline) in replies.into_iter().zip(deadlines) {
+            judged.push(read_judgement(reply, deadline, durability)?);
+        }
+        if let Some(due) = judged.iter().filter_map(accepted_deadline).min() {
+            shared.agenda.note(due);
+        }
+        Ok(judged)
+    }
+
+    /// In a Cluster: the id is this function's from now on, and the call has its place in the order. One server does both in the script.
+    pub(crate) async fn reserve(&self, room: &Room, call_id: &CallId) -> Result<Reserved, StoreError> {
+        if !self.shared.link.is_cluster() {
+            return Ok(Reserved::Sequence(0));
+        }
+        let (mut place, mut next, mut owner) = (Cmd::new(), Cmd::new(), Cmd::new());
+        place.arg("HSETNX").arg(self.shared.keys.whereabouts()).arg(call_id.as_str()).arg(&room.member);
+        owner.arg("HGET").arg(self.shared.keys.whereabouts()).arg(call_id.as_str());
+        next.arg("INCR").arg(self.shared.keys.sequence());
+        if value::number(&self.shared.link.ask(&place).await?) == Some(0) {
+            let owner = self.shared.link.ask(&owner).await?;
+            if let Some(owner) = value::text(&owner).filter(|owner| *owner != room.member) {
+                return Ok(Reserved::BelongsTo(owner.to_owned()));
+            }
+        }
+        let next = self.shared.link.ask(&next).await?;
+        let sequence = value::number(&next).and_then(|number| u64::try_from(number).ok()).ok_or_else(|| value::strange("INCR", &next))?;
+        Ok(Reserved::Sequence(sequence))
+    }
+}
+
+/// What came of reserving an id.
+pub(crate) enum Reserved {
+    Sequence(u64),
+    BelongsTo(String),
+}
+
+impl ToSubmit {
+    /// Writes the call as the script wants it, and returns its deadline.
+    fn write(&self, now: Timestamp, args: &mut Args) -> Timestamp {
+        let SubmitCall { call_id, request, timeout, retain, fail_without_workers } = &*self.call;
+        let call = Call::submitted(call_id.clone(), now, *timeout, *retain);
+        let deadline = call.deadline;
+        let channels = if self.channel.is_empty() { Vec::new() } else { vec![self.channel.clone()] };
+        let key = request.idempotency_key.clone();
+        let life = Life { version: 1, entry: String::new(), sequence: 0, key: key.clone(), channels, call };
+        args.push(call_id.as_str());
+        args.push(key.as_ref().map_or("", |key| key.as_str()));
+        args.push(if *fail_without_workers { "w" } else { "-" });
+        args.number(self.sequence);
+        let mut rest = Vec::with_capacity(96);
+        life.write_rest(&mut rest);
+        args.push(rest);
+        args.number(deadline.as_millis());
+        args.push(request.params.as_bytes());
+        args.push(request.input_item.as_ref().map_or(&b""[..], |item| item.as_bytes()));
+        args.push(self.channel.as_str());
+        args.number(millis(*timeout));
+        args.push(write_request_extras(request));
+        let added = added_fields(request);
+        args.number(added.len() as u64);
+        for word in added {
+            args.push(word);
+        }
+        deadline
+    }
+}
+
+fn accepted_deadline(judged: &Judged) -> Option<Timestamp> {
+    match judged {
+        Judged::Accepted { deadline, .. } => Some(*deadline),
+        _ => None,
+    }
+}
+
+fn read_judgement(reply: Value, deadline: Timestamp, durability: Durability) -> Result<Judged, StoreError> {
+    let parts = match reply {
+        Value::Array(parts) => parts,
+        word => vec![word],
+    };
+    let part = |place: usize| parts.get(place).unwrap_or(&Value::Nil);
+    let count = |place: usize| value::number(part(place)).and_then(|number| u64::try_from(number).ok()).unwrap_or_default();
+    let bytes = |place: usize| value::bytes(part(place)).unwrap_or_default().to_vec();
+    Ok(match value::text(part(0)) {
+        Some("A") => Judged::Accepted { deadline, durability },
+        Some("E") => Judged::Existing { call_id: value::call_id(part(1))?, life: bytes(2), request: bytes(3) },
+        Some("C") => Judged::Foreign(value::call_id(part(1))?),
+        Some("U") => Judged::UnknownFunction,
+        Some("N") => Judged::NoWorkers,
+        Some("O") => Judged::Overloaded { backlog: count(1), limit: count(2) },
+        Some("R") => Judged::Again,
+        _ => return Err(StoreError::Corrupt("the reply to a submit is none that the script gives".to_owned())),
+    })
+}

@@ -1,0 +1,312 @@
+//! Delivering waiting calls to a worker: first those that wait outside the stream, they are older; then those that the stream has.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use redis::{Cmd, Value};
+use towpath_core::call::{Call, CallCommand, CallReply, step};
+use towpath_core::ids::DeliveryId;
+use towpath_core::names::CallId;
+use towpath_core::store::{ClaimCalls, Delivery, StoreError};
+use towpath_core::time::{Timestamp, millis};
+
+use super::entry::{self, Entry, TIMEOUT_UNSAID};
+use super::load::Found;
+use super::moves::{Move, REPLY_KEPT_MS};
+use super::submit::Reserved;
+use crate::record::Life;
+use crate::room::Room;
+use crate::script::{ADOPT, Args, TAKE};
+use crate::store::RedisStore;
+use crate::value;
+
+/// What a look for work brought.
+#[derive(Default)]
+pub(crate) struct Taken {
+    pub(crate) deliveries: Vec<Delivery>,
+    /// How many more the worker may be given.
+    pub(crate) room_left: u64,
+}
+
+impl RedisStore {
+    /// Takes what waits now, without waiting: functions in the order given.
+    pub(crate) async fn take_now(&self, want: &ClaimCalls) -> Result<Vec<Delivery>, StoreError> {
+        let mut deliveries: Vec<Delivery> = Vec::new();
+        for wanted in &want.functions {
+            let left = (want.max as usize).saturating_sub(deliveries.len());
+            let count = left.min(wanted.max as usize) as u64;
+            if count == 0 {
+                continue;
+            }
+            let room = self.room(&wanted.function);
+            let mut taken = self.take_outside(&room, want, count).await?;
+            deliveries.append(&mut taken.deliveries);
+            while taken.room_left > 0 {
+                let entries = self.read_waiting(&room, want, taken.room_left).await?;
+                if entries.is_empty() {
+                    break;
+                }
+                let more = self.take_read(&room, want, taken.room_left, entries).await?;
+                deliveries.extend(more.deliveries);
+                taken.room_left = more.room_left;
+            }
+        }
+        Ok(deliveries)
+    }
+
+    /// Takes what waits outside the stream, if there may be something.
+    pub(crate) async fn take_outside(&self, room: &Arc<Room>, want: &ClaimCalls, count: u64) -> Result<Taken, StoreError> {
+        let Some(rung) = room.worth_a_look().or_else(|| room.is_limited().then_some(0)) else {
+            return Ok(Taken { deliveries: Vec::new(), room_left: count });
+        };
+        let taken = self.run_take(room, want, count, &[], true).await?;
+        if taken.room_left > 0 && rung > 0 {
+            room.nothing_since(rung);
+        }
+        Ok(taken)
+    }
+
+    /// Takes what was just read from the stream. What cannot be delivered is dealt with: nothing stays between the stream and a worker.
+    pub(crate) async fn take_read(
+        &self,
+        room: &Arc<Room>,
+        want: &ClaimCalls,
+        count: u64,
+        entries: Vec<Entry>,
+    ) -> Result<Taken, StoreError> {
+        self.run_take(room, want, count, &entries, false).await
+    }
+
+    async fn read_waiting(&self, room: &Arc<Room>, want: &ClaimCalls, count: u64) -> Result<Vec<Entry>, StoreError> {
+        let reply = self.shared.link.ask(&read_command(room, want, count, None)).await;
+        match reply {
+            Ok(reply) => Ok(entry::read_streams(&reply)),
+            Err(error) if is_no_group(&error) => {
+                self.make_group(room).await?;
+                Ok(entry::read_streams(&self.shared.link.ask(&read_command(room, want, count, None)).await?))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn run_take(
+        &self,
+        room: &Arc<Room>,
+        want: &ClaimCalls,
+        count: u64,
+        entries: &[Entry],
+        outside: bool,
+    ) -> Result<Taken, StoreError> {
+        let (nameless, named): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| call_id_of(entry).is_none());
+        self.drop_entries(room, &nameless).await?;
+        if named.is_empty() && !outside {
+            return Ok(Taken { deliveries: Vec::new(), room_left: count });
+        }
+        let now = self.shared.now();
+        let reply = self.ask_take(room, want, (count, now), &named, outside).await?;
+        let mut reply = value::array("a take", reply)?.into_iter();
+        let left = reply.next().as_ref().and_then(value::number).and_then(|left| u64::try_from(left).ok()).unwrap_or_default();
+        let late = value::array("a take", reply.next().unwrap_or(Value::Nil))?;
+        let strangers = value::array("a take", reply.next().unwrap_or(Value::Nil))?;
+        room.set_limited(reply.next().as_ref().and_then(value::number) == Some(1));
+        let by_id: HashMap<&str, &Entry> = named.iter().filter_map(|entry| Some((entry.call_id.as_deref()?, *entry))).collect();
+        let mut taken = Taken { deliveries: Vec::new(), room_left: left };
+        for item in reply {
+            taken.deliveries.push(self.delivered(room, item, &by_id, now)?);
+        }
+        self.end_late(room, &late).await?;
+        if !strangers.is_empty() {
+            let places: Vec<&str> = strangers.iter().filter_map(value::text).collect();
+            let strangers: Vec<Entry> = named.into_iter().filter(|entry| places.contains(&entry.place.as_str())).cloned().collect();
+            let more = Box::pin(self.take_strangers(room, want, left, strangers)).await?;
+            taken.deliveries.extend(more.deliveries);
+            taken.room_left = more.room_left;
+        }
+        if taken.room_left == 0 && !entries.is_empty() {
+            room.ring(); // what had no room waits outside
+        }
+        Ok(taken)
+    }
+
+    async fn ask_take(
+        &self,
+        room: &Room,
+        want: &ClaimCalls,
+        (count, now): (u64, Timestamp),
+        entries: &[&Entry],
+        outside: bool,
+    ) -> Result<Value, StoreError> {
+        let keys = &room.keys;
+        let mut args = Args::with_capacity(6 + entries.len() * 2);
+        args.push(keys.group.as_str());
+        args.push(want.worker.as_str());
+        args.number(now.as_millis());
+        args.number(millis(want.lease));
+        args.number(count);
+        args.flag(outside);
+        for entry in entries {
+            args.push(entry.place.as_str());
+            args.push(entry.call_id.as_deref().unwrap_or_default());
+        }
+        let names = [
+            keys.calls.as_str(),
+            &keys.requests,
+            &keys.due,
+            &keys.ready,
+            &keys.aside,
+            &keys.counts,
+            &keys.busy,
+            &keys.definition,
+            &keys.stream,
+        ];
+        self.shared.link.run(&TAKE, &names, &args).await
+    }
+
+    fn delivered(&self, room: &Arc<Room>, item: Value, entries: &HashMap<&str, &Entry>, now: Timestamp) -> Result<Delivery, StoreError> {
+        let parts = value::array("a take", item)?;
+        let [id, life, request @ ..] = &parts[..] else { return Err(StoreError::Corrupt("a delivery had no life".to_owned())) };
+        let call_id = value::call_id(id)?;
+        let life = Life::read(&call_id, value::bytes(life).unwrap_or_default())?;
+        let request = match (request.first(), entries.get(call_id.as_str())) {
+            (Some(request), _) => self.request(room, value::bytes(request).unwrap_or_default())?,
+            (None, Some(entry)) => entry.request(&room.function),
+            (None, None) => return Err(StoreError::Corrupt(format!("call '{call_id}' was delivered and had not been read"))),
+        };
+        let delivery = delivery(&life.call, request, now);
+        if let Some(due) = life.call.due() {
+            self.shared.agenda.note(due);
+        }
+        if life.call.failures == 0 {
+            // One that has failed before has a tail, which was not read here.
+            self.shared.held.put(Found { room: Arc::clone(room), life });
+        }
+        Ok(delivery)
+    }
+
+    /// Calls that were found past their deadline end there and then.
+    async fn end_late(&self, room: &Arc<Room>, late: &[Value]) -> Result<(), StoreError> {
+        if late.is_empty() {
+            return Ok(());
+        }
+        let ids = late.iter().map(value::call_id).collect::<Result<Vec<CallId>, StoreError>>()?;
+        let now = self.shared.now();
+        let mut moves = Vec::new();
+        for life in self.lives(room, &ids).await?.into_iter().flatten() {
+            let (after, reply) = step(life.call.clone(), CallCommand::ComeDue { max_deliveries: u32::MAX }, now);
+            if reply == CallReply::Moved && after.state.has_ended() {
+                moves.push(Move::new(life, after));
+            }
+        }
+        // Where somebody was faster, it is over anyway.
+        self.apply(room, moves).await.map(drop)
+    }
+
+    /// Calls of old callers are written down and then delivered like all others. Entries of ours without a record were finished and
+    /// forgotten: the group was made anew, and they come again.
+    async fn take_strangers(&self, room: &Arc<Room>, want: &ClaimCalls, count: u64, entries: Vec<Entry>) -> Result<Taken, StoreError> {
+        let (finished, new): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|entry| entry.has_record);
+        self.drop_entries(room, &finished.iter().collect::<Vec<_>>()).await?;
+        if new.is_empty() {
+            return Ok(Taken { deliveries: Vec::new(), room_left: count });
+        }
+        self.write_down(room, &new).await?;
+        self.run_take(room, want, count, &new, false).await
+    }
+
+    async fn write_down(&self, room: &Room, entries: &[Entry]) -> Result<(), StoreError> {
+        let (shared, keys, cluster) = (&self.shared, &room.keys, self.shared.link.is_cluster());
+        let mut args = Args::default();
+        args.push(room.member.as_str());
+        args.flag(cluster);
+        for entry in entries {
+            let Some(call_id) = call_id_of(entry) else { continue };
+            let Reserved::Sequence(sequence) = self.reserve(room, &call_id).await? else { continue };
+            let life = adopted(entry, call_id, shared.now());
+            let mut rest = Vec::new();
+            life.write_rest(&mut rest);
+            args.push(life.call.call_id.as_str());
+            args.push(entry.place.as_str());
+            args.number(sequence);
+            args.push(rest);
+            args.number(life.call.deadline.as_millis());
+            args.push(entry::write_request(&entry.request(&room.function)));
+        }
+        let (whereabouts, counter) = (shared.keys.whereabouts(), shared.keys.sequence());
+        let mut names: Vec<&str> = vec![&keys.calls, &keys.requests, &keys.due, &keys.index, &keys.counts];
+        if !cluster {
+            names.extend([whereabouts.as_str(), counter.as_str()]);
+        }
+        shared.link.run(&ADOPT, &names, &args).await.map(drop)
+    }
+
+    /// Acknowledges entries that are no calls (old workers write one when they start) or were dealt with.
+    async fn drop_entries(&self, room: &Room, entries: &[&Entry]) -> Result<(), StoreError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let (mut ack, mut delete) = (Cmd::new(), Cmd::new());
+        ack.arg("XACK").arg(&room.keys.stream).arg(&room.keys.group);
+        delete.arg("XDEL").arg(&room.keys.stream);
+        for entry in entries {
+            ack.arg(&entry.place);
+            delete.arg(&entry.place);
+        }
+        tracing::debug!(function = %room.function, count = entries.len(), "entries that are no calls, or were dealt with before, were acknowledged");
+        self.shared.link.ask_all(&[ack, delete]).await.map(drop)
+    }
+
+    /// Makes the stream's group if it is not there: from the start of the stream, so that nothing that waits is passed over.
+    pub(crate) async fn make_group(&self, room: &Room) -> Result<(), StoreError> {
+        let mut make = Cmd::new();
+        make.arg("XGROUP").arg("CREATE").arg(&room.keys.stream).arg(&room.keys.group).arg("0").arg("MKSTREAM");
+        match self.shared.link.ask(&make).await {
+            Err(error) if !error.to_string().contains("BUSYGROUP") => Err(error),
+            _made_or_there => Ok(()),
+        }
+    }
+}
+
+/// The command that reads new entries for a worker.
+pub(crate) fn read_command(room: &Room, want: &ClaimCalls, count: u64, block_ms: Option<u64>) -> Cmd {
+    let mut read = Cmd::new();
+    read.arg("XREADGROUP").arg("GROUP").arg(&room.keys.group).arg(entry::consumer(&want.worker)).arg("COUNT").arg(count);
+    if let Some(block) = block_ms {
+        read.arg("BLOCK").arg(block);
+    }
+    read.arg("STREAMS").arg(&room.keys.stream).arg(">");
+    read
+}
+
+pub(crate) fn is_no_group(error: &StoreError) -> bool {
+    error.to_string().contains("NOGROUP")
+}
+
+fn call_id_of(entry: &Entry) -> Option<CallId> {
+    entry.call_id.as_ref().and_then(|id| CallId::new(id).ok())
+}
+
+/// An old caller's call, as if it had been submitted when the stream took it.
+fn adopted(entry: &Entry, call_id: CallId, now: Timestamp) -> Life {
+    let taken = entry.taken_ms().map_or(now, Timestamp::from_millis).min(now);
+    let timeout = entry.timeout_ms.map_or(TIMEOUT_UNSAID, std::time::Duration::from_millis);
+    let call = Call::submitted(call_id, taken, timeout, std::time::Duration::from_millis(REPLY_KEPT_MS));
+    let channels = entry.channel.clone().filter(|channel| is_reply_list(channel)).into_iter().collect();
+    Life { version: 1, entry: entry.place.clone(), sequence: 0, key: None, channels, call }
+}
+
+/// A list that an old caller may wait on. Anything else could be a key that is not a reply's.
+fn is_reply_list(channel: &str) -> bool {
+    channel.starts_with("function:response:") && !channel.contains(char::is_control)
+}
+
+fn delivery(call: &Call, request: towpath_core::call::CallRequest, now: Timestamp) -> Delivery {
+    Delivery {
+        id: DeliveryId { call_id: call.call_id.clone(), number: call.delivery },
+        request,
+        attempt: call.attempt(),
+        submitted_at: call.submitted_at,
+        deadline: call.deadline,
+        remaining: call.deadline.since(now),
+        lease_until: call.lease_until.unwrap_or(now),
+    }
+}

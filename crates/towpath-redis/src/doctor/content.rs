@@ -1,0 +1,163 @@
+//! What lies in the Redis: workers that are gone and still listed, deliveries that nobody finishes, groups that are missing.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, FromRedisValue, Value};
+use towpath_core::clock::Clock;
+use towpath_core::names::{FunctionKey, FunctionName, WorkerId};
+use towpath_core::store::StoreError;
+use towpath_core::time::Timestamp;
+
+use super::check::Check;
+use crate::about;
+use crate::clock::ServerClock;
+use crate::keys::{self, Keys};
+use crate::link::Link;
+
+/// Enough to see what is wrong; a doctor does not read everything.
+const FUNCTIONS_MAX: usize = 200;
+const ENTRIES_MAX: usize = 100;
+const NAMES_SHOWN: usize = 5;
+/// A worker that was silent for so long is not healthy.
+const SILENT: Duration = Duration::from_secs(30);
+/// Deliveries are taken over when their lease of 30 s ends; one that is much older is nobody's.
+const OLD: Duration = Duration::from_secs(120);
+
+/// What was seen of all functions.
+#[derive(Default)]
+struct Seen {
+    functions: usize,
+    ghosts: Vec<String>,
+    pending: u64,
+    oldest: Option<(Duration, String)>,
+    bodiless: Vec<String>,
+    groupless: Vec<String>,
+}
+
+/// All checks of the content.
+pub(crate) async fn checks(link: &Link, keys: &Keys, local: &Arc<dyn Clock>) -> Result<Vec<Check>, StoreError> {
+    let Some(functions) = functions(link, keys).await? else { return Ok(vec![Check::not_permitted("content", "SMEMBERS")]) };
+    let clock = ServerClock::new(Arc::clone(local));
+    clock.measure(link).await?;
+    let mut seen = Seen { functions: functions.len(), ..Seen::default() };
+    let names: BTreeSet<&FunctionName> = functions.iter().map(|function| &function.name).collect();
+    for name in names {
+        seen.ghosts.extend(ghosts(link, name, clock.now()).await?);
+    }
+    for function in &functions {
+        look_at_stream(link, keys, function, &mut seen).await?;
+    }
+    Ok(vec![registry(&seen), groups(&seen), pending(&seen), bodies(&seen)])
+}
+
+async fn functions(link: &Link, keys: &Keys) -> Result<Option<Vec<FunctionKey>>, StoreError> {
+    let Some(members) = asked::<Vec<String>>(link, Cmd::new().arg("SMEMBERS").arg(keys.functions())).await? else { return Ok(None) };
+    let parsed = members.iter().take(FUNCTIONS_MAX).filter_map(|member| {
+        let (scope, name) = member.split_once('\n')?;
+        Some(FunctionKey { scope: scope.parse().ok()?, name: name.parse().ok()? })
+    });
+    Ok(Some(parsed.collect()))
+}
+
+/// Workers that are listed for a name and have not said for long that they are alive.
+async fn ghosts(link: &Link, name: &FunctionName, now: Timestamp) -> Result<Vec<String>, StoreError> {
+    let listed = asked::<Vec<String>>(link, Cmd::new().arg("SMEMBERS").arg(keys::registry(name))).await?.unwrap_or_default();
+    let mut ghosts = Vec::new();
+    for worker in listed.iter().take(ENTRIES_MAX) {
+        let Ok(id) = worker.parse::<WorkerId>() else { continue };
+        let beat = asked::<Option<String>>(link, Cmd::new().arg("HGET").arg(keys::meta(&id, name)).arg("lastHeartbeat")).await?.flatten();
+        let beat = beat.and_then(|beat| beat.parse::<i64>().ok()).map(Timestamp::from_millis);
+        if beat.is_none_or(|beat| now.since(beat) > SILENT) {
+            ghosts.push(format!("{worker} ({name})"));
+        }
+    }
+    Ok(ghosts)
+}
+
+async fn look_at_stream(link: &Link, keys: &Keys, function: &FunctionKey, seen: &mut Seen) -> Result<(), StoreError> {
+    let of = keys.function(function);
+    let length = asked::<u64>(link, Cmd::new().arg("XLEN").arg(&of.stream)).await?.unwrap_or(0);
+    // An extended XPENDING gives id, consumer, idle time and deliveries, oldest id first.
+    let mut command = Cmd::new();
+    command.arg("XPENDING").arg(&of.stream).arg(&of.group).arg("-").arg("+").arg(ENTRIES_MAX);
+    let reply = link.ask_all(&[command]).await?.pop().unwrap_or(Value::Nil);
+    if about::refusal(&reply).is_some_and(|refused| refused.starts_with("NOGROUP")) {
+        if length > 0 {
+            seen.groupless.push(function.to_string());
+        }
+        return Ok(());
+    }
+    let entries: Vec<(String, String, u64, u64)> = redis::from_redis_value(reply).unwrap_or_default();
+    let summary: Option<Value> = asked(link, Cmd::new().arg("XPENDING").arg(&of.stream).arg(&of.group)).await?;
+    seen.pending += summary.and_then(first_number).unwrap_or(0);
+    for (id, _, idle_ms, _) in entries {
+        let idle = Duration::from_millis(idle_ms);
+        if seen.oldest.as_ref().is_none_or(|(oldest, _)| idle > *oldest) {
+            seen.oldest = Some((idle, function.to_string()));
+        }
+        let mut body = Cmd::new();
+        body.arg("XRANGE").arg(&of.stream).arg(&id).arg(&id);
+        let body: Option<Vec<Value>> = asked(link, &body).await?;
+        if body.is_some_and(|body| body.is_empty()) {
+            seen.bodiless.push(format!("{id} ({function})"));
+        }
+    }
+    Ok(())
+}
+
+/// An answer that is understood; `None` when this user must not ask.
+async fn asked<T: FromRedisValue>(link: &Link, command: &Cmd) -> Result<Option<T>, StoreError> {
+    let reply = about::permitted(link, command).await?;
+    Ok(reply.and_then(|reply| redis::from_redis_value(reply).ok()))
+}
+
+fn first_number(summary: Value) -> Option<u64> {
+    match summary {
+        Value::Array(parts) => redis::from_redis_value(parts.into_iter().next()?).ok(),
+        _ => None,
+    }
+}
+
+fn registry(seen: &Seen) -> Check {
+    if seen.ghosts.is_empty() {
+        return Check::ok("registry", format!("{} function(s), and every listed worker is alive", seen.functions));
+    }
+    let says = format!("{} worker(s) are listed and not alive: {}", seen.ghosts.len(), some_of(&seen.ghosts));
+    Check::warn("registry", says, "old callers may wait for them: a running Towpath server removes them, or SREM function:NAME WORKER")
+}
+
+fn groups(seen: &Seen) -> Check {
+    if seen.groupless.is_empty() {
+        return Check::ok("groups", "every stream with calls in it has its group");
+    }
+    let says = format!("streams without a consumer group, so that nobody gets their calls: {}", some_of(&seen.groupless));
+    Check::warn("groups", says, "start a worker for them: it makes the group and gets what waits")
+}
+
+fn pending(seen: &Seen) -> Check {
+    match &seen.oldest {
+        None => Check::ok("deliveries", "none under way"),
+        Some((idle, function)) if *idle > OLD => Check::warn(
+            "deliveries",
+            format!("{} under way, and one of '{function}' was last heard of {} s ago", seen.pending, idle.as_secs()),
+            "is any worker of that function alive? The next one that starts takes it over",
+        ),
+        Some((idle, _)) => Check::ok("deliveries", format!("{} under way, the quietest heard of {} s ago", seen.pending, idle.as_secs())),
+    }
+}
+
+fn bodies(seen: &Seen) -> Check {
+    if seen.bodiless.is_empty() {
+        return Check::ok("bodies", "every delivery under way still has its call");
+    }
+    let says = format!("{} delivered entries are gone from their streams: {}", seen.bodiless.len(), some_of(&seen.bodiless));
+    let advice = "somebody trims these streams by MAXLEN or deletes entries; Towpath trims only what is finished, so look for old peers";
+    Check::warn("bodies", says, advice)
+}
+
+fn some_of(names: &[String]) -> String {
+    let shown = names.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > NAMES_SHOWN { format!("{shown} and {} more", names.len() - NAMES_SHOWN) } else { shown }
+}

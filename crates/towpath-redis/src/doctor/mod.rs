@@ -1,0 +1,115 @@
+//! The doctor of a Redis: what is right and wrong with it, and what to do. It changes nothing but a probe key of its own.
+
+mod check;
+mod content;
+mod loss;
+mod rights;
+mod server;
+
+use std::sync::Arc;
+
+use towpath_core::clock::Clock;
+use towpath_core::store::{Durability, StoreError};
+
+pub use check::{Check, Verdict};
+
+use crate::about::About;
+use crate::durability::{self, Keeping, Unfit, Wanted};
+use crate::keys::Keys;
+use crate::link::Link;
+use crate::options::RedisOptions;
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Examination {
+    /// What an acknowledgement is worth; `None` when the server cannot be asked or gives less than was asked for.
+    pub durability: Option<Durability>,
+    /// Everything that was looked at.
+    pub checks: Vec<Check>,
+}
+
+/// Looks at everything. `clock` is this machine's.
+pub async fn examine(options: &RedisOptions, clock: Arc<dyn Clock>) -> Examination {
+    let link = match Link::open(options).await {
+        Ok(link) => link,
+        Err(error) => return Examination { durability: None, checks: vec![unreachable(options, &error)] },
+    };
+    let mut checks = vec![connection(options)];
+    let durability = match look(&link, options, &clock, &mut checks).await {
+        Ok(durability) => durability,
+        Err(error) => {
+            checks.push(unreachable(options, &error));
+            None
+        }
+    };
+    Examination { durability, checks }
+}
+
+async fn look(
+    link: &Link,
+    options: &RedisOptions,
+    clock: &Arc<dyn Clock>,
+    checks: &mut Vec<Check>,
+) -> Result<Option<Durability>, StoreError> {
+    let about = About::ask(link).await?;
+    let wanted = Wanted::from(options);
+    let keeping = Keeping::of(&about, durability::has_waitaof(link).await?);
+    checks.extend([server::version(&about), server::role(&about)]);
+    checks.extend([loss::durability(keeping, wanted), loss::replicas(&about, keeping, wanted), loss::last_writes(&about)]);
+    checks.extend([loss::eviction(&about), loss::memory(&about)]);
+    checks.push(server::clock(link, clock).await?);
+    checks.push(server::latency(link).await?);
+    checks.extend([server::timeout(&about), server::keepalive(&about), server::connections(&about)]);
+    checks.push(rights::commands(link, options).await?);
+    checks.push(rights::keys(link, options).await?);
+    checks.push(rights::scripts(link).await?);
+    checks.extend(content::checks(link, &Keys::new(&options.prefix), clock).await?);
+    Ok(keeping.grant(wanted).ok())
+}
+
+/// What must be right before a server serves on this Redis: refuses what cannot work, and returns what should be warned of.
+pub async fn admit(options: &RedisOptions) -> Result<Vec<Check>, Unfit> {
+    let link = Link::open(options).await?;
+    let about = About::ask(&link).await?;
+    let wanted = Wanted::from(options);
+    let keeping = Keeping::of(&about, false);
+    keeping.grant(wanted).map_err(|refused| Unfit::Refused(refused.to_string()))?;
+    let checks = [
+        server::version(&about),
+        server::role(&about),
+        loss::durability(keeping, wanted),
+        loss::replicas(&about, keeping, wanted),
+        loss::eviction(&about),
+        loss::last_writes(&about),
+    ];
+    let must_work = ["version", "role"];
+    if let Some(check) = checks.iter().find(|check| check.verdict == Verdict::Fail && must_work.contains(&check.name)) {
+        return Err(Unfit::Refused(format!("{}: {}", check.says, check.advice.as_deref().unwrap_or_default())));
+    }
+    Ok(checks.into_iter().filter(|check| check.verdict != Verdict::Ok).collect())
+}
+
+fn connection(options: &RedisOptions) -> Check {
+    match &options.tls {
+        Some(tls) if tls.insecure => {
+            let says = format!("{options} answers, encrypted, but anybody could stand in for it");
+            Check::warn("connection", says, "leave out tls_insecure and name its authority with tls_ca=FILE")
+        }
+        Some(_) => Check::ok("connection", format!("{options} answers, encrypted and verified")),
+        None => Check::ok("connection", format!("{options} answers, not encrypted")),
+    }
+}
+
+fn unreachable(options: &RedisOptions, error: &StoreError) -> Check {
+    let text = error.to_string();
+    let lower = text.to_lowercase();
+    let said = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let advice = if said(&["wrongpass", "noauth", "authenticat", "password"]) {
+        "check user and password; a password in a URL is percent-encoded"
+    } else if said(&["certificate", "tls", "handshake"]) {
+        "check whether the server speaks TLS (rediss://) and whether its authority is trusted (tls_ca=FILE)"
+    } else {
+        "start it, check host and port, and whether a firewall is in between"
+    };
+    Check::fail("connection", format!("{options}: {text}"), advice)
+}

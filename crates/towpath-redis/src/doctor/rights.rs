@@ -1,0 +1,100 @@
+//! Rights: each command is tried in a way that changes nothing, each pattern of keys is reached for, and a script is loaded and run.
+
+use redis::{Cmd, Value};
+use towpath_core::store::StoreError;
+
+use super::check::Check;
+use crate::about::{self, is_about_rights, refusal};
+use crate::acl::{AclCommand, COMMANDS};
+use crate::link::Link;
+use crate::options::RedisOptions;
+
+const GRANT: &str = "let an administrator run the line that `towpath doctor --print-acl` prints";
+
+/// Every command that is needed.
+pub(crate) async fn commands(link: &Link, options: &RedisOptions) -> Result<Check, StoreError> {
+    let (key, channel) = (format!("{}:probe:{{doctor}}", options.prefix), channel(options));
+    let mut refused = Vec::new();
+    for command in COMMANDS {
+        let Some(trial) = command.trial else { continue };
+        if is_refused(link, command, trial, &key, &channel).await? {
+            refused.push(command);
+        }
+    }
+    let who = who(link, options).await?;
+    if refused.is_empty() {
+        return Ok(Check::ok("rights", format!("user {who} may send all commands that are needed")));
+    }
+    let list = refused.iter().map(|command| format!("{} ({})", command.name, command.why)).collect::<Vec<_>>().join(", ");
+    Ok(Check::fail("rights", format!("user {who} must not send {list}"), GRANT))
+}
+
+async fn is_refused(link: &Link, command: &AclCommand, trial: &str, key: &str, channel: &str) -> Result<bool, StoreError> {
+    let mut cmd = Cmd::new();
+    for word in trial.split(' ') {
+        cmd.arg(match word {
+            "KEY" => key,
+            "CHANNEL" => channel,
+            word => word,
+        });
+    }
+    let reply = link.ask_all(&[cmd]).await?.pop().unwrap_or(Value::Nil);
+    let Some(refused) = refusal(&reply) else { return Ok(false) };
+    // Commands of a Cluster may be unknown to a server that is none, and never are sent to it.
+    let is_needless = command.name.starts_with("cluster") && !link.is_cluster();
+    Ok(is_about_rights(&refused) && !is_needless)
+}
+
+/// Every pattern of keys, by removing one of each that is not there; and the channel, by listening to it.
+pub(crate) async fn keys(link: &Link, options: &RedisOptions) -> Result<Check, StoreError> {
+    let examples = [
+        "function:stream:towpath-doctor:nobody".to_owned(),
+        "function:response:towpath-doctor-nobody".to_owned(),
+        "function:meta:towpath-doctor:nobody".to_owned(),
+        format!("{}:calls:{{function:stream:towpath-doctor:nobody}}", options.prefix),
+        format!("{}:probe:{{doctor}}", options.prefix),
+    ];
+    let mut refused = Vec::new();
+    for key in examples {
+        if about::permitted(link, Cmd::new().arg("DEL").arg(&key)).await?.is_none() {
+            refused.push(key);
+        }
+    }
+    if let Err(error) = link.subscribed(&channel(options)).await {
+        if !error.to_string().contains("NOPERM") && !error.to_string().contains("permission") {
+            return Err(error);
+        }
+        refused.push(format!("the channel {}", channel(options)));
+    }
+    if refused.is_empty() {
+        return Ok(Check::ok("keys", format!("function:*, {0}:* and the channels {0}:* can be reached", options.prefix)));
+    }
+    Ok(Check::fail("keys", format!("this user cannot reach {}", refused.join(", ")), GRANT))
+}
+
+/// Scripts: loaded, and run under the name they were given.
+pub(crate) async fn scripts(link: &Link) -> Result<Check, StoreError> {
+    const PROBE: &str = "return 'towpath'";
+    let expected = redis::Script::new(PROBE).get_hash().to_owned();
+    let Some(loaded) = about::permitted(link, Cmd::new().arg("SCRIPT").arg("LOAD").arg(PROBE)).await? else {
+        return Ok(Check::fail("scripts", "this user must not load them", GRANT));
+    };
+    let Some(ran) = about::permitted(link, Cmd::new().arg("EVALSHA").arg(&expected).arg(0)).await? else {
+        return Ok(Check::fail("scripts", "this user must not run them", GRANT));
+    };
+    let text = |reply: Value| redis::from_redis_value::<String>(reply).unwrap_or_default();
+    if text(loaded) == expected && text(ran) == "towpath" {
+        return Ok(Check::ok("scripts", "are loaded and run"));
+    }
+    Ok(Check::fail("scripts", "the server answers with something else", "is this a Redis or Valkey, without a proxy in between"))
+}
+
+fn channel(options: &RedisOptions) -> String {
+    format!("{}:probe", options.prefix)
+}
+
+async fn who(link: &Link, options: &RedisOptions) -> Result<String, StoreError> {
+    let name = about::permitted(link, Cmd::new().arg("ACL").arg("WHOAMI")).await?;
+    let name = name.and_then(|reply| redis::from_redis_value::<String>(reply).ok());
+    Ok(name.or_else(|| options.username.clone()).unwrap_or_else(|| "default".to_owned()))
+}

@@ -1,0 +1,268 @@
+//! What an acknowledgement is worth here: what the server does by itself, what was asked for, and whether the replicas have confirmed it.
+
+use std::sync::{PoisonError, RwLock};
+
+use redis::{Cmd, Value};
+use thiserror::Error;
+use towpath_core::store::{Durability, StoreError, StoreTrouble};
+
+use crate::about::{self, About};
+use crate::link::Link;
+use crate::options::RedisOptions;
+
+/// How long replicas have to confirm a write.
+const CONFIRM_WITHIN_MS: u64 = 1_000;
+
+/// Why a server is not used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// The server answers, but does not do what is needed. The text says what to change.
+    #[error("{0}")]
+    Refused(String),
+    /// The server could not be asked.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<Unfit> for StoreError {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::Refused(text) => Self::Unavailable(StoreTrouble::Other(text)),
+            Unfit::Store(error) => error,
+        }
+    }
+}
+
+/// What the operator asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// At least this; the server's own level when nobody asks.
+    pub(crate) level: Option<Durability>,
+    /// How many replicas must confirm a write at `replicated`.
+    pub(crate) replicas: u32,
+}
+
+impl From<&RedisOptions> for Wanted {
+    fn from(options: &RedisOptions) -> Self {
+        Self { level: options.durability, replicas: options.replicas }
+    }
+}
+
+/// What the server does by itself, as far as it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Keeping {
+    /// `memory`, `everysec` or `always`.
+    pub(crate) level: Durability,
+    /// How it is known.
+    pub(crate) source: Source,
+    /// Replicas that follow; the fewest of any server that we write to. `None`: not permitted to look.
+    pub(crate) replicas: Option<u32>,
+    /// Whether `WAITAOF` can be used.
+    pub(crate) has_waitaof: bool,
+}
+
+/// How a level is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The server's settings say so.
+    Read,
+    /// Settings may not be looked at: the lowest level that fits what may be.
+    Assumed,
+}
+
+impl Keeping {
+    /// Reads it off what the server says about itself.
+    pub(crate) fn of(about: &About, has_waitaof: bool) -> Self {
+        let writes_log = |info: &about::Info| info.field("aof_enabled") != Some("0");
+        let log_on = about.info.is_some() && about.infos().iter().all(writes_log);
+        let (level, source) = match (about.setting("appendonly"), about.setting("appendfsync")) {
+            (Some("no"), _) => (Durability::Memory, Source::Read),
+            (Some(_), Some(_)) if about.info.is_some() && !log_on => (Durability::Memory, Source::Read),
+            (Some(_), Some("always")) if about.setting("no-appendfsync-on-rewrite") == Some("yes") => (Durability::Everysec, Source::Read),
+            (Some(_), Some("always")) => (Durability::Always, Source::Read),
+            (Some(_), Some("everysec")) => (Durability::Everysec, Source::Read),
+            (Some(_), Some(_)) => (Durability::Memory, Source::Read), // `no`: the kernel writes when it likes
+            _ if log_on => (Durability::Everysec, Source::Assumed),
+            _ if about.info.is_some() => (Durability::Memory, Source::Read),
+            _ => (Durability::Memory, Source::Assumed),
+        };
+        let replicas = about.infos().iter().map(|info| u32::try_from(info.replicas_online()).unwrap_or(u32::MAX)).min();
+        Self { level, source, replicas, has_waitaof }
+    }
+
+    /// What an acknowledgement is worth, or why that is not enough and what to change.
+    pub(crate) fn grant(self, wanted: Wanted) -> Result<Durability, Refusal> {
+        let Some(level) = wanted.level else { return Ok(self.level) };
+        match level {
+            Durability::Fsync => Err(Refusal {
+                lacks: "durability 'fsync' is the level of the embedded store".to_owned(),
+                advice: "on Redis ask for 'always', or for 'replicated' where there are replicas".to_owned(),
+            }),
+            Durability::Replicated => self.grant_replicated(wanted.replicas),
+            _ if self.level >= level => Ok(self.level),
+            // Nobody can look, so the operator's word counts; but not against what was seen.
+            _ if self.source == Source::Assumed => Ok(level),
+            _ => Err(Refusal {
+                lacks: format!("durability '{level}' is asked for, and this Redis server gives '{}'", self.level),
+                advice: format!(
+                    "set {} on it (in redis.conf, or with CONFIG SET and CONFIG REWRITE), or ask for less",
+                    settings_for(level)
+                ),
+            }),
+        }
+    }
+
+    fn grant_replicated(self, wanted: u32) -> Result<Durability, Refusal> {
+        if self.level < Durability::Everysec && self.source == Source::Read {
+            let settings = settings_for(Durability::Everysec);
+            return Err(Refusal {
+                lacks: "durability 'replicated' is asked for, and this Redis server keeps nothing on disk, so that its restart would \
+                        empty the replicas too"
+                    .to_owned(),
+                advice: format!("set {settings} on it and on its replicas, or ask for less"),
+            });
+        }
+        match self.replicas {
+            Some(found) if found < wanted => Err(Refusal {
+                lacks: format!("durability 'replicated' is asked for with {wanted} replica(s), and {found} follow(s) this Redis server"),
+                advice: "connect more with REPLICAOF, ask for fewer with 'replicas=N' in the store's URL, or ask for another level"
+                    .to_owned(),
+            }),
+            _ => Ok(Durability::Replicated),
+        }
+    }
+}
+
+/// Why a server's level is not enough.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{lacks}: {advice}")]
+pub(crate) struct Refusal {
+    pub(crate) lacks: String,
+    /// What to change.
+    pub(crate) advice: String,
+}
+
+/// What to set for a level, as it stands in redis.conf.
+pub(crate) fn settings_for(level: Durability) -> &'static str {
+    match level {
+        Durability::Always => "`appendonly yes`, `appendfsync always` and `no-appendfsync-on-rewrite no`",
+        _ => "`appendonly yes` and `appendfsync everysec`",
+    }
+}
+
+/// What the store promises with each acknowledgement.
+#[derive(Debug)]
+pub(crate) struct Guarantee {
+    wanted: Wanted,
+    /// Read at every new connection: it may be another server, or one with other settings.
+    keeping: RwLock<Keeping>,
+}
+
+impl Guarantee {
+    /// Asks the server, and refuses it when it gives less than was asked for.
+    pub(crate) async fn read(link: &Link, wanted: Wanted) -> Result<Self, Unfit> {
+        let keeping = look(link).await?;
+        Self::new(wanted, keeping).map_err(|refused| Unfit::Refused(refused.to_string()))
+    }
+
+    fn new(wanted: Wanted, keeping: Keeping) -> Result<Self, Refusal> {
+        let granted = keeping.grant(wanted)?;
+        if keeping.source == Source::Assumed {
+            let why = if wanted.level.is_some() { "because it was asked for" } else { "the least that it can be" };
+            tracing::warn!("the Redis server's settings may not be looked at: durability '{granted}' is assumed, {why}");
+        }
+        Ok(Self { wanted, keeping: RwLock::new(keeping) })
+    }
+
+    /// Asks again, after a new connection. When the server gives less than before, acknowledgements say so from now on.
+    pub(crate) async fn read_again(&self, link: &Link) -> Result<(), StoreError> {
+        let keeping = look(link).await?;
+        let before = std::mem::replace(&mut *self.keeping.write().unwrap_or_else(PoisonError::into_inner), keeping);
+        if let Err(refused) = keeping.grant(self.wanted) {
+            tracing::error!("writes are not confirmed any more: {refused}");
+        } else if keeping.level < before.level {
+            tracing::warn!("the Redis server gives durability '{}' now, it was '{}'", keeping.level, before.level);
+        }
+        Ok(())
+    }
+
+    /// What an acknowledgement is worth. What was asked for and is not given any more does not count.
+    pub(crate) fn level(&self) -> Durability {
+        let keeping = self.keeping();
+        keeping.grant(self.wanted).unwrap_or(keeping.level)
+    }
+
+    /// What to send behind a write, on the same connection and in the same flush. Often nothing.
+    pub(crate) fn commands_after_write(&self) -> Vec<Cmd> {
+        let keeping = self.keeping();
+        if self.wanted.level != Some(Durability::Replicated) {
+            return Vec::new();
+        }
+        let mut command = Cmd::new();
+        // Waiting for disks that write once a second would make every call wait for a second.
+        if keeping.has_waitaof && keeping.level == Durability::Always {
+            command.arg("WAITAOF").arg(1);
+        } else {
+            command.arg("WAIT");
+        }
+        command.arg(self.wanted.replicas).arg(CONFIRM_WITHIN_MS);
+        vec![command]
+    }
+
+    /// What the write was worth, by the replies to [`Guarantee::commands_after_write`].
+    ///
+    /// Less than was asked for is `Unknown`: the write happened, and nobody can say whether it will last. The caller names the call.
+    pub(crate) fn judge(&self, replies: &[Value]) -> Result<Durability, StoreError> {
+        let keeping = self.keeping();
+        let granted = keeping.grant(self.wanted);
+        if self.wanted.level == Some(Durability::Replicated) {
+            return match confirmations(replies) {
+                Ok(confirmed) if confirmed >= u64::from(self.wanted.replicas) => Ok(Durability::Replicated),
+                Ok(confirmed) => Err(StoreError::Unknown(format!(
+                    "{confirmed} of {} replica(s) confirmed it within {CONFIRM_WITHIN_MS} ms: it is kept at the lower level '{}'",
+                    self.wanted.replicas, keeping.level
+                ))),
+                Err(refused) => Err(StoreError::Unknown(format!(
+                    "the replicas could not be asked to confirm it ({refused}): it is kept at the lower level '{}'",
+                    keeping.level
+                ))),
+            };
+        }
+        granted.map_err(|refused| StoreError::Unknown(format!("it is kept at the lower level '{}': {refused}", keeping.level)))
+    }
+
+    fn keeping(&self) -> Keeping {
+        *self.keeping.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn look(link: &Link) -> Result<Keeping, StoreError> {
+    let about = About::ask(link).await?;
+    Ok(Keeping::of(&about, has_waitaof(link).await?))
+}
+
+/// Whether the server knows `WAITAOF` and this user may use it. Asked to wait for nobody, it answers at once.
+pub(crate) async fn has_waitaof(link: &Link) -> Result<bool, StoreError> {
+    let mut command = Cmd::new();
+    command.arg("WAITAOF").arg(0).arg(0).arg(0);
+    let reply = link.ask_all(&[command]).await?;
+    Ok(reply.first().is_some_and(|reply| about::refusal(reply).is_none()))
+}
+
+/// How many replicas have it: `WAIT` says a number, `WAITAOF` that of the own disk first. Of several servers the least.
+fn confirmations(replies: &[Value]) -> Result<u64, String> {
+    match replies.first() {
+        Some(Value::Int(replicas)) => Ok(u64::try_from(*replicas).unwrap_or(0)),
+        Some(Value::Array(parts)) => match parts.as_slice() {
+            [Value::Int(own), Value::Int(replicas)] if *own >= 1 => Ok(u64::try_from(*replicas).unwrap_or(0)),
+            [Value::Int(_), Value::Int(_)] => Err("its own disk has not".to_owned()),
+            _ => Err("its answer cannot be read".to_owned()),
+        },
+        Some(other) => Err(about::refusal(other).unwrap_or_else(|| "its answer cannot be read".to_owned())),
+        None => Err("it did not answer".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! Reads for people.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use redis::Cmd;
+use towpath_core::call::CallState;
+use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
+use towpath_core::names::CallId;
+use towpath_core::store::{InspectStore, StoreError};
+use towpath_core::worker::WorkerView;
+
+use crate::room::Room;
+use crate::store::RedisStore;
+use crate::value;
+
+/// So many calls of a function are looked at in one go.
+const CHUNK: usize = 200;
+
+#[async_trait]
+impl InspectStore for RedisStore {
+    async fn call(&self, call_id: &CallId) -> Result<Option<CallView>, StoreError> {
+        let Some(room) = self.room_of(call_id).await? else { return Ok(None) };
+        Ok(self.views(&room, std::slice::from_ref(call_id)).await?.pop().flatten())
+    }
+
+    async fn calls(&self, filter: &CallFilter, page: PageRequest) -> Result<Page<CallView>, StoreError> {
+        let limit = page.limit.min(PageRequest::LIMIT_MAX) as usize;
+        let mut rooms = self.all_rooms().await?;
+        rooms.retain(|room| is_meant(room, filter));
+        // Each function brings enough for the whole page, so the newest of all of them are the page.
+        let mut found: Vec<(u64, CallView)> = Vec::new();
+        for room in &rooms {
+            found.extend(self.newest(room, filter, page.after, limit + 1).await?);
+        }
+        found.sort_by_key(|(sequence, _)| std::cmp::Reverse(*sequence));
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let next = found.last().map(|(sequence, _)| *sequence).filter(|_| more);
+        Ok(Page { items: found.into_iter().map(|(_, view)| view).collect(), next })
+    }
+
+    async fn functions(&self) -> Result<Vec<FunctionView>, StoreError> {
+        self.list_functions().await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
+        self.list_workers().await
+    }
+
+    async fn probe(&self) -> Result<StoreStatus, StoreError> {
+        self.shared.prove_writable().await?;
+        Ok(StoreStatus {
+            location: self.shared.location(),
+            durability: self.shared.durability(),
+            now: self.shared.now(),
+            commits: 0,
+            moves: 0,
+        })
+    }
+}
+
+impl RedisStore {
+    /// A function's newest calls that are meant, older than a sequence.
+    async fn newest(
+        &self,
+        room: &Arc<Room>,
+        filter: &CallFilter,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<(u64, CallView)>, StoreError> {
+        // Dead letters have an index of their own: they are looked for most when there is much else.
+        let index = if filter.states == [CallState::Dead] { &room.keys.dead } else { &room.keys.index };
+        let mut found = Vec::new();
+        let mut below = after;
+        while found.len() < limit {
+            let mut ask = Cmd::new();
+            let from = below.map_or_else(|| "+inf".to_owned(), |sequence| format!("({sequence}"));
+            ask.arg("ZREVRANGEBYSCORE").arg(index).arg(from).arg("-inf").arg("WITHSCORES").arg("LIMIT").arg(0).arg(CHUNK);
+            let reply = value::array("ZREVRANGEBYSCORE", self.shared.link.ask(&ask).await?)?;
+            let mut listed = Vec::with_capacity(reply.len() / 2);
+            for pair in reply.chunks_exact(2) {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sequences count up from 1")]
+                let sequence = value::score(&pair[1]).unwrap_or_default() as u64;
+                listed.push((sequence, value::call_id(&pair[0])?));
+            }
+            let Some((last, _)) = listed.last() else { break };
+            below = Some(*last);
+            let ids: Vec<CallId> = listed.iter().map(|(_, id)| id.clone()).collect();
+            let views = self.views(room, &ids).await?;
+            let shown = listed.iter().zip(views).filter_map(|((sequence, _), view)| Some((*sequence, view?)));
+            found.extend(shown.filter(|(_, view)| matches(view, filter)));
+            if listed.len() < CHUNK {
+                break;
+            }
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+}
+
+fn is_meant(room: &Room, filter: &CallFilter) -> bool {
+    filter.scope.as_ref().is_none_or(|scope| *scope == room.function.scope)
+        && filter.function.as_ref().is_none_or(|name| *name == room.function.name)
+}
+
+fn matches(view: &CallView, filter: &CallFilter) -> bool {
+    (filter.states.is_empty() || filter.states.contains(&view.call.state))
+        && filter.worker.as_ref().is_none_or(|worker| view.call.holder.as_ref() == Some(worker))
+}

@@ -1,0 +1,241 @@
+//! How a call is written down: its life as a few lines of text that a script can read, everything else as tagged pieces.
+
+use std::time::Duration;
+
+use towpath_core::call::{Call, CallRequest, CallState};
+use towpath_core::names::{CallId, FunctionKey, IdempotencyKey, WorkerId};
+use towpath_core::store::StoreError;
+use towpath_core::time::{Timestamp, from_millis, millis};
+
+use crate::pieces::{Pieces, Writer};
+
+mod tail;
+
+pub(crate) use tail::{read_tail, write_tail};
+
+/// A call as the store keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Life {
+    /// Rises with every change; whoever changes a call says which version it has seen.
+    pub(crate) version: u64,
+    /// Where its entry stands in the stream; empty once it is out of there.
+    pub(crate) entry: String,
+    /// Its submit sequence.
+    pub(crate) sequence: u64,
+    /// The idempotency key that leads to it.
+    pub(crate) key: Option<IdempotencyKey>,
+    /// The lists on which somebody waits for it.
+    pub(crate) channels: Vec<String>,
+    /// The call itself. Outcome, latest failure and replay are kept apart, in the tail.
+    pub(crate) call: Call,
+}
+
+/// The letter of each state, in the order of [`CallState::ALL`].
+const LETTERS: [u8; 10] = *b"QDRCFTXKZS";
+
+pub(crate) fn letter(state: CallState) -> char {
+    let place = CallState::ALL.iter().position(|known| *known == state).unwrap_or_default();
+    char::from(LETTERS[place])
+}
+
+impl Life {
+    /// The whole text.
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let head = format!("{}\n{}\n{}\n{}\n", self.version, letter(self.call.state), self.entry, self.sequence);
+        let mut text = head.into_bytes();
+        self.write_rest(&mut text);
+        text
+    }
+
+    /// All after the sequence. At a submit the script knows the lines before it, and nobody else.
+    pub(crate) fn write_rest(&self, text: &mut Vec<u8>) {
+        use std::io::Write as _;
+        let call = &self.call;
+        let holder = call.holder.as_ref().map_or("", WorkerId::as_str);
+        let flags = [u8::from(call.parked) + b'0', u8::from(call.cancel_requested) + b'0'];
+        // Writing to memory does not fail.
+        let _ = write!(text, "{}\n{holder}\n{}\n{}\n{}\n", call.delivery, at(call.started_at), millis(call.lease), at(call.lease_until));
+        text.extend_from_slice(&flags);
+        let key = self.key.as_ref().map_or("", IdempotencyKey::as_str);
+        let _ = write!(
+            text,
+            "\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{key}\n{}",
+            call.submitted_at.as_millis(),
+            call.deadline.as_millis(),
+            millis(call.retain),
+            call.failures,
+            call.crashes,
+            at(call.not_before),
+            at(call.ended_at),
+            self.channels.join("\t"),
+        );
+    }
+
+    /// Reads what [`Life::write`] or the claim script wrote. The tail is read apart.
+    pub(crate) fn read(call_id: &CallId, text: &[u8]) -> Result<Self, StoreError> {
+        std::str::from_utf8(text).ok().and_then(|text| parse(call_id, text)).ok_or_else(|| {
+            StoreError::Corrupt(format!(
+                "the record of call '{call_id}' is not one: {:?}",
+                String::from_utf8_lossy(&text[..text.len().min(80)])
+            ))
+        })
+    }
+}
+
+fn parse(call_id: &CallId, text: &str) -> Option<Life> {
+    let mut lines = text.splitn(19, '\n');
+    let mut line = || lines.next();
+    let version = line()?.parse().ok()?;
+    let state = state_of(line()?)?;
+    let entry = line()?.to_owned();
+    let sequence = line()?.parse().ok()?;
+    let mut call = Call::submitted(call_id.clone(), Timestamp::default(), Duration::ZERO, Duration::ZERO);
+    call.state = state;
+    call.delivery = line()?.parse().ok()?;
+    call.holder = filled(line()?).map(WorkerId::new).transpose().ok()?;
+    call.started_at = instant(line()?)?;
+    call.lease = length(line()?)?;
+    call.lease_until = instant(line()?)?;
+    let flags = line()?.as_bytes();
+    (call.parked, call.cancel_requested) = (flags.first() == Some(&b'1'), flags.get(1) == Some(&b'1'));
+    call.submitted_at = instant(line()?)??;
+    call.deadline = instant(line()?)??;
+    call.retain = length(line()?)?;
+    call.failures = line()?.parse().ok()?;
+    call.crashes = line()?.parse().ok()?;
+    call.not_before = instant(line()?)?;
+    call.ended_at = instant(line()?)?;
+    let key = filled(line()?).map(IdempotencyKey::new).transpose().ok()?;
+    let channels = line()?.split('\t').filter(|channel| !channel.is_empty()).map(str::to_owned).collect();
+    Some(Life { version, entry, sequence, key, channels, call })
+}
+
+fn state_of(letter: &str) -> Option<CallState> {
+    let place = LETTERS.iter().position(|known| letter.as_bytes() == [*known])?;
+    CallState::ALL.get(place).copied()
+}
+
+fn filled(line: &str) -> Option<&str> {
+    Some(line).filter(|line| !line.is_empty())
+}
+
+/// Outer `None`: not an instant. Inner `None`: there is none.
+#[expect(clippy::option_option, reason = "an empty line is a value here, and a broken line is not")]
+fn instant(line: &str) -> Option<Option<Timestamp>> {
+    match filled(line) {
+        None => Some(None),
+        Some(digits) => digits.parse().ok().map(|ms| Some(Timestamp::from_millis(ms))),
+    }
+}
+
+fn length(line: &str) -> Option<Duration> {
+    line.parse().ok().map(from_millis)
+}
+
+fn at(instant: Option<Timestamp>) -> String {
+    instant.map_or_else(String::new, |at| at.as_millis().to_string())
+}
+
+/// When a call was submitted, without reading all of its life.
+pub(crate) fn life_submitted_at(life: &[u8]) -> Option<Timestamp> {
+    let line = life.split(|byte| *byte == b'\n').nth(10)?;
+    std::str::from_utf8(line).ok()?.parse().ok().map(Timestamp::from_millis)
+}
+
+/// A request without its params and item, which stand beside it in the stream's entry; a script puts them together.
+pub(crate) fn write_request_extras(request: &CallRequest) -> Vec<u8> {
+    let mut out = Writer::default();
+    if request.input_item.as_ref().is_some_and(|item| item.is_empty()) {
+        out.put(b'i', b""); // the script takes an empty item for none
+    }
+    if let Some(key) = &request.idempotency_key {
+        out.put(b'k', key.as_str().as_bytes());
+    }
+    if request.depth > 0 {
+        out.put(b'd', request.depth.to_string().as_bytes());
+    }
+    if let Some(parent) = &request.parent {
+        out.put(b'a', parent.as_str().as_bytes());
+    }
+    if let Some(trace) = &request.traceparent {
+        out.put(b't', trace.as_bytes());
+    }
+    out.done()
+}
+
+/// Reads a request as a script put it together: extras, params, item.
+pub(crate) fn read_request(function: &FunctionKey, bytes: &[u8]) -> Result<CallRequest, StoreError> {
+    let mut request = CallRequest {
+        function: function.clone(),
+        params: towpath_core::payload::Payload::null(),
+        input_item: None,
+        idempotency_key: None,
+        depth: 0,
+        parent: None,
+        traceparent: None,
+    };
+    let broken = || StoreError::Corrupt(format!("the request of a call of '{function}' is not one"));
+    for piece in Pieces::of(bytes) {
+        let (tag, value) = piece.ok_or_else(broken)?;
+        let text = || std::str::from_utf8(value).map_err(|_| broken());
+        match tag {
+            b'p' => request.params = payload(value),
+            b'i' => request.input_item = Some(payload(value)),
+            b'k' => request.idempotency_key = Some(IdempotencyKey::new(text()?).map_err(|_| broken())?),
+            b'd' => request.depth = text()?.parse().map_err(|_| broken())?,
+            b'a' => request.parent = Some(CallId::new(text()?).map_err(|_| broken())?),
+            b't' => request.traceparent = Some(text()?.to_owned()),
+            _from_a_newer_version => {}
+        }
+    }
+    Ok(request)
+}
+
+pub(crate) fn payload(bytes: &[u8]) -> towpath_core::payload::Payload {
+    towpath_core::payload::Payload::from_json(bytes.to_vec())
+}
+
+/// A progress report: its number and what it says.
+pub(crate) fn write_progress(number: u32, report: &[u8]) -> Vec<u8> {
+    let mut text = format!("{number}\n").into_bytes();
+    text.extend_from_slice(report);
+    text
+}
+
+pub(crate) fn read_progress(bytes: &[u8]) -> Option<(u32, towpath_core::payload::Payload)> {
+    let split = bytes.iter().position(|byte| *byte == b'\n')?;
+    let number = std::str::from_utf8(&bytes[..split]).ok()?.parse().ok()?;
+    Some((number, payload(&bytes[split + 1..])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_comes_back_as_it_was_written() {
+        let id = CallId::new("call-1").unwrap();
+        let mut call = Call::submitted(id.clone(), Timestamp::from_millis(5), Duration::from_millis(7), Duration::from_millis(9));
+        let fresh = Life { version: 1, entry: "5-0".into(), sequence: 3, key: None, channels: vec![], call: call.clone() };
+        assert_eq!(Life::read(&id, &fresh.write()).unwrap(), fresh);
+        call.state = CallState::Running;
+        call.holder = Some(WorkerId::new("w 1").unwrap());
+        (call.started_at, call.lease_until) = (Some(Timestamp::from_millis(1)), Some(Timestamp::from_millis(2)));
+        (call.parked, call.cancel_requested) = (false, true);
+        (call.failures, call.crashes, call.delivery) = (1, 2, 4);
+        let key = Some(IdempotencyKey::new("k\\n").unwrap());
+        let busy = Life { version: 4, entry: String::new(), sequence: 9, key, channels: vec!["a".into(), "b".into()], call };
+        assert_eq!(Life::read(&id, &busy.write()).unwrap(), busy);
+    }
+
+    #[test]
+    fn what_is_no_life_is_corrupt_and_no_panic() {
+        let id = CallId::new("call-1").unwrap();
+        for text in
+            ["", "1", "1\nQ", "x\nQ\n\n1\n0\n\n\n0\n\n00\n1\n1\n1\n0\n0\n\n\n\n", "1\n?\n\n1\n0\n\n\n0\n\n00\n1\n1\n1\n0\n0\n\n\n\n"]
+        {
+            assert!(matches!(Life::read(&id, text.as_bytes()), Err(StoreError::Corrupt(_))), "{text:?}");
+        }
+        assert!(matches!(Life::read(&id, &[0xff, 0xfe]), Err(StoreError::Corrupt(_))));
+    }
+}

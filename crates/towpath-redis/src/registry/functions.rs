@@ -1,0 +1,188 @@
+//! Functions: what makes them known, what is seen of them, and when they are forgotten.
+//!
+//! The set of functions and a function's own keys may lie on different servers, so they are written in steps. A function is put into the
+//! set before it is defined, and once more after: a crash in between leaves a name without a definition, which nobody sees and the next
+//! register repairs; and a `forget` that runs beside it cannot take the name of a function that was just defined. A name stays in the set
+//! while the function has calls, so that whoever walks the set for what is due finds them even after the function was forgotten.
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use redis::Value;
+use towpath_core::inspect::{FunctionCounts, FunctionView};
+use towpath_core::names::{FunctionKey, WorkerId};
+use towpath_core::store::StoreError;
+use towpath_core::time::{Timestamp, millis};
+use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR};
+
+use super::reply::{arguments, command, half_done, next, read};
+use super::scripts;
+use crate::definition::{function_member, read_definition, read_function_member, write_definition};
+use crate::record::life_submitted_at;
+use crate::store::RedisStore;
+
+/// How many functions are looked at in one breath.
+const VIEWS_AT_ONCE: usize = 64;
+/// How many entries of a stream are searched for the first that still waits.
+const LOOK_AHEAD: u32 = 100;
+
+/// Who offers a function, and how many of its calls at once by the store's count.
+pub(super) struct Offered<'a> {
+    pub(super) worker: &'a WorkerId,
+    pub(super) concurrency: Option<u32>,
+}
+
+/// Whether a definition replaces the one that is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Definition {
+    /// The latest counts.
+    Replace,
+    /// It was guessed from what an old worker says: whatever is known already is better.
+    Adopt,
+}
+
+/// What an offer or a definition has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Changed {
+    pub(super) definition: bool,
+    pub(super) offer: bool,
+}
+
+impl RedisStore {
+    /// Makes a function known and, if somebody offers it, notes who.
+    pub(super) async fn write_offer(
+        &self,
+        function: &FunctionDefinition,
+        mode: Definition,
+        offered: Option<Offered<'_>>,
+    ) -> Result<Changed, StoreError> {
+        let keys = self.shared.keys.function(&function.key);
+        let add = command("SADD", &[self.shared.keys.functions(), function_member(&function.key)]);
+        self.shared.link.ask(&add).await?;
+        let limit = |limit: Option<String>| limit.unwrap_or_default();
+        let arguments = arguments![
+            keys.group,
+            if mode == Definition::Adopt { "adopt" } else { "replace" },
+            write_definition(function)?,
+            limit(function.limits.max_backlog.map(|limit| limit.to_string())),
+            limit(function.limits.max_concurrent.map(|limit| limit.to_string())),
+            offered.as_ref().map_or("", |offered| offered.worker.as_str()),
+            limit(offered.as_ref().and_then(|offered| offered.concurrency).map(|limit| limit.to_string())),
+            self.shared.now().as_millis(),
+        ];
+        let reply = self.shared.link.run(&scripts::OFFER, &[&keys.definition, &keys.stream, &keys.workers], &arguments).await?;
+        let (definition, offer): (String, String) = read(reply)?;
+        if definition == "changed" {
+            self.shared.link.ask(&add).await.map_err(half_done)?;
+        }
+        Ok(Changed { definition: definition == "changed", offer: offer == "changed" })
+    }
+
+    pub(super) async fn define_function(&self, function: &FunctionDefinition, mode: Definition) -> Result<(), StoreError> {
+        let changed = self.write_offer(function, mode, None).await?;
+        self.tell_of_functions(&[(&function.key, changed)]).await;
+        Ok(())
+    }
+
+    /// Wakes whoever waits for a function, and claims that may find more room now.
+    pub(super) async fn tell_of_functions(&self, changes: &[(&FunctionKey, Changed)]) {
+        let definitions = changes.iter().filter(|(_, changed)| changed.definition).count();
+        let ready = changes.iter().filter(|(_, changed)| changed.definition || changed.offer).map(|(function, _)| *function);
+        self.shared.news.publish_functions(definitions as u64, &ready.collect::<Vec<_>>()).await;
+    }
+
+    pub(super) async fn forget_function(&self, function: &FunctionKey) -> Result<bool, StoreError> {
+        // An old worker that has left says so to nobody, and one that came has not told us.
+        self.look_at_peers_now(std::slice::from_ref(function)).await?;
+        let keys = self.shared.keys.function(function);
+        let touched = [keys.definition.as_str(), &keys.workers, &keys.counts, &keys.calls];
+        let reply: Vec<String> = read(self.shared.link.run(&scripts::FORGET, &touched, &[]).await?)?;
+        if reply.first().is_none_or(|word| word != "forgotten") {
+            return Ok(false);
+        }
+        if reply.get(1).is_some_and(|left| left == "empty") {
+            self.take_from_the_set(function).await.map_err(half_done)?;
+        }
+        self.shared.news.publish_functions(1, &[]).await;
+        Ok(true)
+    }
+
+    async fn take_from_the_set(&self, function: &FunctionKey) -> Result<(), StoreError> {
+        let (set, member) = (self.shared.keys.functions(), function_member(function));
+        self.shared.link.ask(&command("SREM", &[&set, &member])).await?;
+        let definition = self.shared.keys.function(function).definition;
+        let defined_again: bool = read(self.shared.link.ask(&command("EXISTS", &[definition])).await?)?;
+        if defined_again {
+            self.shared.link.ask(&command("SADD", &[&set, &member])).await?;
+        }
+        Ok(())
+    }
+
+    /// The functions in the set, by scope and name: all that are known, and maybe some that have only calls left.
+    pub(crate) async fn functions_in_set(&self) -> Result<Vec<FunctionKey>, StoreError> {
+        let members: Vec<String> = read(self.shared.link.ask(&command("SMEMBERS", &[self.shared.keys.functions()])).await?)?;
+        let mut functions: Vec<FunctionKey> = members.iter().filter_map(|member| read_function_member(member)).collect();
+        functions.sort();
+        Ok(functions)
+    }
+
+    /// All functions, by scope and name.
+    pub(crate) async fn list_functions(&self) -> Result<Vec<FunctionView>, StoreError> {
+        let functions = self.functions_in_set().await?;
+        self.look_at_peers(&functions).await?;
+        let views = stream::iter(functions).map(|function| async move { self.view_function(&function).await }).buffered(VIEWS_AT_ONCE);
+        let views: Vec<_> = views.try_collect().await?;
+        Ok(views.into_iter().flatten().collect())
+    }
+
+    /// Starts the count of changes: at 0 when no function is known.
+    pub(crate) async fn look_for_functions(&self) -> Result<(), StoreError> {
+        let functions = self.functions_in_set().await?;
+        let known = |function: &FunctionKey| command("HEXISTS", &[self.shared.keys.function(function).definition.as_str(), "definition"]);
+        let known: Vec<_> = functions.iter().map(known).collect();
+        for known in self.shared.link.ask_all(&known).await? {
+            if read(known)? {
+                self.shared.news.functions_are_known();
+            }
+        }
+        Ok(())
+    }
+
+    /// One function as it is now, if it is known.
+    pub(super) async fn view_function(&self, function: &FunctionKey) -> Result<Option<FunctionView>, StoreError> {
+        let keys = self.shared.keys.function(function);
+        let touched = [keys.definition.as_str(), &keys.counts, &keys.workers, &keys.ready, &keys.calls, &keys.stream];
+        let silent = self.shared.now().as_millis().saturating_sub(millis(HEALTHY_FOR));
+        let reply = self.shared.link.run(&scripts::VIEW, &touched, &arguments![keys.group, silent, LOOK_AHEAD]).await?;
+        let parts: Vec<Value> = read(reply)?;
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let mut parts = parts.into_iter();
+        let definition: Vec<u8> = next(&mut parts)?;
+        let counts: Vec<Option<u64>> = next(&mut parts)?;
+        let (workers, healthy_workers) = (next(&mut parts)?, next(&mut parts)?);
+        let ready: Option<Vec<u8>> = next(&mut parts)?;
+        let unread: Vec<(String, String, Vec<u8>)> = next(&mut parts)?;
+        let waiting = [ready.as_deref().and_then(life_submitted_at), unread.iter().find_map(waiting_since)];
+        Ok(Some(FunctionView {
+            definition: read_definition(&definition)?,
+            counts: read_counts(&counts),
+            workers,
+            healthy_workers,
+            oldest_queued_at: waiting.into_iter().flatten().min(),
+        }))
+    }
+}
+
+fn read_counts(counts: &[Option<u64>]) -> FunctionCounts {
+    let count = |place: usize| counts.get(place).copied().flatten().unwrap_or(0);
+    FunctionCounts { queued: count(0), delayed: count(1), running: count(2), parked: count(3), dead: count(4) }
+}
+
+/// Since when an entry of the stream waits. One without a life was written by an old caller and nobody has looked at it yet.
+fn waiting_since((entry, timestamp, life): &(String, String, Vec<u8>)) -> Option<Timestamp> {
+    if !life.is_empty() {
+        return life_submitted_at(life);
+    }
+    let added_at = entry.split('-').next().unwrap_or_default();
+    timestamp.parse().or_else(|_| added_at.parse()).ok().map(Timestamp::from_millis)
+}

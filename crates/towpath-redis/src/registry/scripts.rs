@@ -1,0 +1,21 @@
+//! The registry's scripts. What each is handed and what it replies stands at the top of its file.
+
+use std::sync::LazyLock;
+
+use crate::link::Script;
+
+macro_rules! script {
+    ($name:ident, $file:literal) => {
+        pub(super) static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/registry/", $file, ".lua"))));
+    };
+}
+
+script!(OFFER, "offer");
+script!(WITHDRAW, "withdraw");
+script!(LEAVE, "leave");
+script!(FORGET, "forget");
+script!(VIEW, "view");
+script!(GONE, "gone");
+script!(CONFIG_SET, "config_set");
+script!(CONFIG_NOTE, "config_note");

@@ -1,0 +1,257 @@
+//! What the other rooms of this crate ask the registry.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Cmd;
+use towpath_conformance::words::{definition, function, json, offer, worker_id};
+use towpath_core::clock::{Clock, VirtualClock};
+use towpath_core::inspect::FunctionCounts;
+use towpath_core::store::{Heartbeat, RegistryStore, SetConfig};
+use towpath_core::time::Timestamp;
+use towpath_core::worker::RegisterWorker;
+use towpath_redis_testing::RedisServer;
+
+use super::reply::{arguments, read};
+use super::scripts;
+use crate::options::RedisOptions;
+use crate::store::RedisStore;
+
+const ADD: &str = "{function:stream:__global__:add}";
+
+struct Rig {
+    /// Lives as long as the test.
+    _server: RedisServer,
+    clock: VirtualClock,
+    store: RedisStore,
+}
+
+impl Rig {
+    async fn start() -> Self {
+        let (server, clock) = (RedisServer::start(), VirtualClock::new());
+        let options = RedisOptions::standalone("127.0.0.1", server.port());
+        let store = RedisStore::open_by_clock(options, Arc::new(clock.clone())).await.unwrap();
+        Self { _server: server, clock, store }
+    }
+
+    async fn register(&self, id: &str, functions: &[&str]) {
+        let offers = functions.iter().map(|name| offer(name)).collect();
+        self.store.register(RegisterWorker { worker_id: worker_id(id), kind: "rust".to_owned(), offers }).await.unwrap();
+    }
+
+    /// Asks the server something directly.
+    async fn ask(&self, words: &[&str]) -> redis::Value {
+        let mut command = Cmd::new();
+        command.arg(words);
+        self.store.shared.link.ask(&command).await.unwrap()
+    }
+
+    async fn keep_life(&self, call: &str, submitted_at: i64) {
+        let life = format!("1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n{submitted_at}\n12");
+        self.ask(&["HSET", &format!("towpath:calls:{ADD}"), call, &life]).await;
+    }
+
+    fn advance_ms(&self, ms: u64) {
+        self.clock.advance(Duration::from_millis(ms));
+    }
+
+    /// A worker of the seeds, as its hash says it.
+    async fn old_worker(&self, id: &str, caps: &[&str]) {
+        let heartbeat = self.clock.now().as_millis().to_string();
+        let meta = format!("function:meta:{id}:add");
+        self.ask(&[&["HSET", &meta, "executionId", "__global__", "lastHeartbeat", &heartbeat], caps].concat()).await;
+        self.ask(&["SADD", "function:add", id]).await;
+    }
+}
+
+#[tokio::test]
+async fn functions_are_listed_by_scope_and_name_with_their_calls_counted() {
+    let rig = Rig::start().await;
+    for name in ["b", "wf-7:a", "add", "_first:z"] {
+        rig.store.define(definition(name)).await.unwrap();
+    }
+    rig.ask(&["HSET", &format!("towpath:counts:{ADD}"), "queued", "3", "running", "2", "parked", "1", "dead", "4"]).await;
+    let listed = rig.store.list_functions().await.unwrap();
+    let names: Vec<_> = listed.iter().map(|view| view.definition.key.to_string()).collect();
+    assert_eq!(names, ["add", "b", "_first:z", "wf-7:a"]);
+    assert_eq!(listed[0].counts, FunctionCounts { queued: 3, delayed: 0, running: 2, parked: 1, dead: 4 });
+    assert_eq!(listed[1].counts, FunctionCounts::default());
+    let asked = rig.store.find(&function("add"), rig.clock.now()).await.unwrap();
+    assert_eq!(asked.as_ref(), listed.first(), "the list and the question agree");
+}
+
+#[tokio::test]
+async fn the_oldest_that_waits_is_found_in_the_stream_and_beside_it() {
+    let rig = Rig::start().await;
+    rig.store.define(definition("add")).await.unwrap();
+    let oldest = async || rig.store.list_functions().await.unwrap()[0].oldest_queued_at.map(Timestamp::as_millis);
+    assert_eq!(oldest().await, None);
+    let stream = "function:stream:__global__:add";
+    rig.ask(&["XADD", stream, "*", "init", "stream_initialization"]).await;
+    assert_eq!(oldest().await, None, "that is no call");
+    for (call, submitted_at) in [("c1", 100), ("c2", 200), ("c3", 300)] {
+        rig.keep_life(call, submitted_at).await;
+        rig.ask(&["XADD", stream, "*", "functionName", "add", "callId", call]).await;
+    }
+    assert_eq!(oldest().await, Some(100));
+    rig.ask(&["XREADGROUP", "GROUP", "group:add", "w1", "COUNT", "2", "STREAMS", stream, ">"]).await;
+    assert_eq!(oldest().await, Some(200), "what is delivered does not wait");
+    rig.ask(&["HSET", &format!("towpath:calls:{ADD}"), "c2", "it is over"]).await;
+    assert_eq!(oldest().await, Some(300), "what is over does not wait either");
+    rig.keep_life("c0", 50).await;
+    rig.ask(&["ZADD", &format!("towpath:ready:{ADD}"), "1", "c0"]).await;
+    assert_eq!(oldest().await, Some(50), "a call that was handed back has its place before them");
+    rig.ask(&["DEL", &format!("towpath:ready:{ADD}"), &format!("towpath:calls:{ADD}")]).await;
+    rig.ask(&["XADD", stream, "7000000000000-0", "callId", "old", "timestamp", "42"]).await;
+    rig.ask(&["XREADGROUP", "GROUP", "group:add", "w1", "COUNT", "2", "STREAMS", stream, ">"]).await;
+    assert_eq!(oldest().await, Some(42), "an old caller's call waits since it says so");
+}
+
+#[tokio::test]
+async fn workers_are_listed_by_id_with_what_they_hold() {
+    let rig = Rig::start().await;
+    rig.register("w2", &["add"]).await;
+    rig.advance_ms(30_000);
+    rig.register("w1", &["add", "sub"]).await;
+    rig.ask(&["HSET", &format!("towpath:busy:{ADD}"), "r:w1", "2", "p:w1", "1", "r:w2", "0", "r:gone", "5"]).await;
+    rig.ask(&["HSET", "towpath:busy:{function:stream:__global__:sub}", "r:w1", "1"]).await;
+    rig.register("w1", &["sub"]).await;
+    let listed = rig.store.list_workers().await.unwrap();
+    let shown: Vec<_> = listed.iter().map(|worker| (worker.worker_id.as_str(), worker.healthy, worker.running)).collect();
+    assert_eq!(shown, [("w1", true, 3), ("w2", false, 0)], "also what it no longer offers");
+    assert_eq!((&listed[0].functions[..], listed[0].kind.as_str()), (&[function("sub")][..], "rust"));
+    assert_eq!((listed[0].registered_at, listed[0].last_heartbeat), (rig.clock.now(), rig.clock.now()));
+}
+
+#[tokio::test]
+async fn a_worker_is_due_for_removal_after_its_silence_and_not_before() {
+    let rig = Rig::start().await;
+    assert_eq!(rig.store.next_silence().await.unwrap(), None);
+    rig.register("w1", &["add"]).await;
+    let due = rig.clock.now() + Duration::from_secs(45);
+    rig.advance_ms(10_000);
+    rig.register("w2", &["add"]).await;
+    rig.register("w3", &[]).await;
+    assert_eq!(rig.store.next_silence().await.unwrap(), Some(due));
+    rig.advance_ms(34_999);
+    assert_eq!(rig.store.silent_workers(10).await.unwrap(), []);
+    rig.advance_ms(1);
+    assert_eq!(rig.store.silent_workers(10).await.unwrap(), [(due, worker_id("w1"))]);
+    rig.advance_ms(10_000);
+    let all = rig.store.silent_workers(10).await.unwrap();
+    assert_eq!(all.iter().map(|(_, worker)| worker.as_str()).collect::<Vec<_>>(), ["w1", "w2", "w3"], "earliest first");
+    assert_eq!(rig.store.silent_workers(1).await.unwrap(), [(due, worker_id("w1"))]);
+}
+
+#[tokio::test]
+async fn a_silent_worker_is_removed_once_and_only_while_it_is_silent() {
+    let rig = Rig::start().await;
+    rig.register("w1", &["add", "sub"]).await;
+    rig.register("w2", &["add"]).await;
+    rig.advance_ms(45_000);
+    assert_eq!(rig.store.heartbeat(&worker_id("w2")).await.unwrap(), Heartbeat::Known);
+    assert!(!rig.store.remove_worker(&worker_id("w2")).await.unwrap(), "it was heard meanwhile");
+    assert!(rig.store.remove_worker(&worker_id("w1")).await.unwrap());
+    assert!(!rig.store.remove_worker(&worker_id("w1")).await.unwrap());
+    let listed = rig.store.list_workers().await.unwrap();
+    assert_eq!(listed.iter().map(|worker| worker.worker_id.as_str()).collect::<Vec<_>>(), ["w2"]);
+    let served: Vec<_> = rig.store.list_functions().await.unwrap().iter().map(|view| (view.workers, view.healthy_workers)).collect();
+    assert_eq!(served, [(1, 1), (0, 0)]);
+    assert_eq!(rig.store.heartbeat(&worker_id("w1")).await.unwrap(), Heartbeat::Unknown, "it must register again");
+    let seen: redis::Value = rig.ask(&["EXISTS", "function:meta:w1:add", "function:sub"]).await;
+    assert_eq!(seen, redis::Value::Int(0), "old callers no longer see it");
+}
+
+#[tokio::test]
+async fn a_worker_that_offers_nothing_is_kept_while_it_is_heard() {
+    let rig = Rig::start().await;
+    rig.register("w1", &[]).await;
+    rig.advance_ms(44_999);
+    assert!(!rig.store.remove_worker(&worker_id("w1")).await.unwrap());
+    assert_eq!(rig.store.heartbeat(&worker_id("w1")).await.unwrap(), Heartbeat::Known);
+    rig.advance_ms(45_000);
+    assert!(rig.store.remove_worker(&worker_id("w1")).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_heartbeat_beside_a_removal_keeps_its_worker_on_the_list() {
+    let rig = Rig::start().await;
+    rig.register("w1", &["add"]).await;
+    let (heartbeats, now) = (rig.store.shared.keys.heartbeats(), rig.clock.now().as_millis());
+    let last_step = async |silent_since: i64| {
+        let arguments = arguments!["w1", silent_since];
+        let (word,): (String,) = read(rig.store.shared.link.run(&scripts::GONE, &[&heartbeats], &arguments).await.unwrap()).unwrap();
+        word
+    };
+    assert_eq!(last_step(now - 1).await, "alive");
+    assert_eq!(last_step(now).await, "gone");
+    assert_eq!(last_step(now).await, "unknown");
+}
+
+#[tokio::test]
+async fn a_definition_that_came_first_is_not_replaced_by_what_an_old_worker_says() {
+    let rig = Rig::start().await;
+    rig.old_worker("worker-1-elno", &["parameters", "[{\"name\":\"a\",\"type\":\"any\"}]"]).await;
+    rig.store.define(definition("add")).await.unwrap();
+    let before = rig.store.shared.news.function_changes();
+    // As if it had been defined while somebody was looking for old workers.
+    assert!(rig.store.adopt(&function("add")).await.unwrap());
+    assert_eq!(rig.store.list_functions().await.unwrap()[0].definition, definition("add"));
+    assert_eq!(rig.store.shared.news.function_changes(), before);
+}
+
+#[tokio::test]
+async fn a_removal_that_was_cut_short_is_completed_by_the_next() {
+    let rig = Rig::start().await;
+    rig.register("w1", &["add"]).await;
+    rig.advance_ms(45_000);
+    // As if the process had died after its first steps.
+    rig.ask(&["HDEL", "towpath:workers", "w1"]).await;
+    assert_eq!(rig.store.list_workers().await.unwrap(), []);
+    assert_eq!(rig.store.silent_workers(10).await.unwrap().len(), 1, "it is still found");
+    assert!(rig.store.remove_worker(&worker_id("w1")).await.unwrap());
+    assert_eq!(rig.store.next_silence().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn answers_go_to_an_inbox_unless_a_healthy_worker_knows_none() {
+    let rig = Rig::start().await;
+    let add = function("add");
+    let all_take_inboxes = async || rig.store.all_take_inboxes(&add).await.unwrap();
+    assert!(all_take_inboxes().await, "nobody is no obstacle");
+    rig.register("w1", &["add"]).await;
+    assert!(all_take_inboxes().await);
+    rig.old_worker("worker-1-elno", &[]).await;
+    assert!(all_take_inboxes().await, "what was seen holds for a while");
+    rig.advance_ms(5_000);
+    assert!(!all_take_inboxes().await);
+    assert!(rig.store.all_take_inboxes(&function("wf-7:add")).await.unwrap(), "it serves another scope");
+    rig.advance_ms(25_000);
+    assert!(all_take_inboxes().await, "an unhealthy worker is not waited for");
+    rig.old_worker("worker-2-elno", &["proto", "2", "caps", "lease, inbox"]).await;
+    rig.store.define(definition("sub")).await.unwrap();
+    assert!(all_take_inboxes().await);
+    rig.old_worker("worker-3-elno", &["proto", "2", "caps", "lease,inboxes"]).await;
+    assert!(all_take_inboxes().await);
+    rig.store.define(definition("mul")).await.unwrap();
+    assert!(!all_take_inboxes().await, "a change of functions makes it look again");
+}
+
+#[tokio::test]
+async fn the_configuration_set_in_steps_is_the_one_set_at_once() {
+    let rig = Rig::start().await;
+    let set = async |value: &str, if_version| {
+        let set = rig.store.set_in_steps(SetConfig { value: json(value), if_version }).await.unwrap();
+        set.map(|config| (config.version, config.value))
+    };
+    assert_eq!(set("1", Some(1)).await, None, "nobody has set it yet");
+    assert_eq!(set("1", Some(0)).await, Some((1, json("1"))));
+    assert_eq!(set("1", None).await, Some((2, json("1"))), "the same value is a new version");
+    rig.ask(&["SET", "function:global_config", "3"]).await;
+    assert_eq!(set("4", Some(2)).await, None, "an old peer was faster");
+    assert_eq!(set("4", Some(3)).await, Some((4, json("4"))));
+    let kept = rig.store.config().await.unwrap();
+    assert_eq!((kept.version, kept.value, kept.updated_at), (4, json("4"), Some(rig.clock.now())));
+    let at_once = rig.store.set_config(SetConfig { value: json("5"), if_version: Some(4) }).await.unwrap();
+    assert_eq!(at_once.map(|config| config.version), Some(5));
+}

@@ -1,0 +1,296 @@
+//! Workers: how they come, say that they live, leave, or fall silent.
+//!
+//! What is kept of a worker lies in the keys of all and in the keys of each function it offers, which may be different servers. So every
+//! move is a row of steps, in an order in which a crash leaves something that is seen and repaired: a worker's record names its functions
+//! for as long as any of them may know the worker. It is written before the offers and removed after them; what is left half-way is
+//! completed by the worker's next register or heartbeat, or swept when its silence has lasted long enough.
+
+use std::collections::{BTreeMap, HashMap};
+
+use futures_util::future::try_join_all;
+use redis::Value;
+use towpath_core::names::{FunctionKey, WorkerId};
+use towpath_core::store::{Heartbeat, StoreError};
+use towpath_core::time::{Timestamp, millis};
+use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, Offer, REMEMBERED_FOR, RegisterWorker, WorkerView};
+
+use super::functions::{Definition, Offered};
+use super::reply::{arguments, command, done, half_done, instant, next, read};
+use super::scripts;
+use super::wire::{Served, make_group};
+use crate::definition::{OfferRecord, WorkerRecord, function_member, read_definition};
+use crate::store::RedisStore;
+
+impl RedisStore {
+    pub(super) async fn register_worker(&self, worker: RegisterWorker) -> Result<(), StoreError> {
+        let RegisterWorker { worker_id, kind, offers } = worker;
+        let now = self.shared.now();
+        let (offers, definitions) = latest_of_each(offers);
+        let before = self.worker_record(&worker_id).await?.map(|before| before.offers).unwrap_or_default();
+        let still = |dropped: &OfferRecord| offers.iter().any(|offer| offer.function == dropped.function);
+        let dropped: Vec<FunctionKey> = before.into_iter().filter(|offer| !still(offer)).map(|offer| offer.function).collect();
+        let record = WorkerRecord { kind, offers, registered_at: now };
+        self.write_worker(&worker_id, &record, &definitions, &dropped).await.map_err(half_done)
+    }
+
+    async fn write_worker(
+        &self,
+        worker: &WorkerId,
+        record: &WorkerRecord,
+        definitions: &[FunctionDefinition],
+        dropped: &[FunctionKey],
+    ) -> Result<(), StoreError> {
+        self.withdraw_from_all(worker, dropped, None).await?;
+        self.withdraw_from_wire(worker, dropped).await?;
+        let now = self.shared.now().as_millis().to_string();
+        let global = [
+            command("HSET", &[self.shared.keys.workers(), worker.to_string(), record.write()?]),
+            command("ZADD", &[self.shared.keys.heartbeats(), now, worker.to_string()]),
+        ];
+        done(self.shared.link.ask_all(&global).await?)?;
+        let offers = record.offers.iter().zip(definitions).map(|(offer, definition)| async move {
+            let offered = Offered { worker, concurrency: offer.concurrency };
+            self.write_offer(definition, Definition::Replace, Some(offered)).await
+        });
+        let changed = try_join_all(offers).await?;
+        self.announce(worker, definitions, record.registered_at).await?;
+        let changed: Vec<_> = definitions.iter().map(|definition| &definition.key).zip(changed).collect();
+        self.tell_of_functions(&changed).await;
+        Ok(())
+    }
+
+    async fn announce(&self, worker: &WorkerId, definitions: &[FunctionDefinition], since: Timestamp) -> Result<(), StoreError> {
+        let now = self.shared.now();
+        let say = definitions.iter().flat_map(|definition| {
+            let stream = self.shared.keys.function(&definition.key).stream;
+            let served = Served { worker, function: &definition.key };
+            served.announce(&stream, definition.parameters.as_ref(), since, now)
+        });
+        done(self.shared.link.ask_all(&say.collect::<Vec<_>>()).await?)
+    }
+
+    pub(super) async fn hear_worker(&self, worker: &WorkerId) -> Result<Heartbeat, StoreError> {
+        let (now, heartbeats) = (self.shared.now().as_millis().to_string(), self.shared.keys.heartbeats());
+        // Both must know it: a worker that is just being removed has only one of them left.
+        let ask = [
+            command("ZADD", &[heartbeats.as_str(), "XX", &now, worker.as_str()]),
+            command("ZSCORE", &[heartbeats.as_str(), worker.as_str()]),
+            command("HGET", &[self.shared.keys.workers().as_str(), worker.as_str()]),
+        ];
+        let mut replies = self.shared.link.ask_all(&ask).await?.into_iter();
+        let _heard: Value = next(&mut replies)?;
+        let (score, record): (Option<f64>, Option<Vec<u8>>) = (next(&mut replies)?, next(&mut replies)?);
+        match (score, record) {
+            (Some(_), Some(record)) => self.repeat_offers(worker, &WorkerRecord::read(&record)?).await.map_err(half_done),
+            _ => Ok(Heartbeat::Unknown),
+        }
+    }
+
+    /// Says again all that may have been lost: to an old worker that destroyed the group, to a key that expired, to a sweep that ran
+    /// beside this heartbeat.
+    async fn repeat_offers(&self, worker: &WorkerId, record: &WorkerRecord) -> Result<Heartbeat, StoreError> {
+        let commands: Vec<_> = record.offers.iter().flat_map(|offer| self.offer_again(worker, offer)).collect();
+        let mut replies = self.shared.link.ask_all(&commands).await?.into_iter();
+        let mut speechless = Vec::new();
+        for _offer in &record.offers {
+            let definition: Option<Vec<u8>> = next(&mut replies)?;
+            let Some(definition) = definition else { return Ok(Heartbeat::Unknown) };
+            group_made(replies.next())?;
+            let (_listed, _heard, _offered): (Value, Value, Value) = (next(&mut replies)?, next(&mut replies)?, next(&mut replies)?);
+            let meta_was_gone: bool = next(&mut replies)?;
+            let (_kept, _found): (Value, Value) = (next(&mut replies)?, next(&mut replies)?);
+            if meta_was_gone {
+                speechless.push(read_definition(&definition)?);
+            }
+        }
+        self.announce(worker, &speechless, record.registered_at).await?;
+        Ok(Heartbeat::Known)
+    }
+
+    fn offer_again(&self, worker: &WorkerId, offer: &OfferRecord) -> Vec<redis::Cmd> {
+        let now = self.shared.now();
+        let keys = self.shared.keys.function(&offer.function);
+        let field = format!("offer:{worker}");
+        let mut commands = vec![
+            command("HGET", &[keys.definition.as_str(), "definition"]),
+            make_group(&keys),
+            command("SADD", &[self.shared.keys.functions(), function_member(&offer.function)]),
+            command("ZADD", &[keys.workers.clone(), now.as_millis().to_string(), worker.to_string()]),
+            match offer.concurrency {
+                Some(concurrency) => command("HSET", &[keys.definition, field, concurrency.to_string()]),
+                None => command("HDEL", &[keys.definition, field]),
+            },
+        ];
+        commands.extend(Served { worker, function: &offer.function }.repeat(now));
+        commands
+    }
+
+    pub(super) async fn unregister_worker(&self, worker: &WorkerId) -> Result<u64, StoreError> {
+        let offers = self.worker_record(worker).await?.map(|record| record.offers).unwrap_or_default();
+        let functions: Vec<FunctionKey> = offers.into_iter().map(|offer| offer.function).collect();
+        self.let_go(worker, &functions).await.map_err(half_done)
+    }
+
+    async fn let_go(&self, worker: &WorkerId, functions: &[FunctionKey]) -> Result<u64, StoreError> {
+        self.withdraw_from_all(worker, functions, None).await?;
+        let handed_back = self.hand_back_all(worker).await?;
+        self.withdraw_from_wire(worker, functions).await?;
+        let remove = [
+            command("ZREM", &[self.shared.keys.heartbeats().as_str(), worker.as_str()]),
+            command("HDEL", &[self.shared.keys.workers().as_str(), worker.as_str()]),
+        ];
+        done(self.shared.link.ask_all(&remove).await?)?;
+        self.shared.news.forget_worker(worker);
+        Ok(handed_back)
+    }
+
+    /// Workers whose silence has lasted so long that they are taken off the list, with the instant at which that was due, earliest first.
+    pub(crate) async fn silent_workers(&self, limit: u32) -> Result<Vec<(Timestamp, WorkerId)>, StoreError> {
+        let (heartbeats, silent_since) = (self.shared.keys.heartbeats(), self.silent_since().to_string());
+        let limit = limit.to_string();
+        let ask = command("ZRANGEBYSCORE", &[heartbeats.as_str(), "-inf", &silent_since, "WITHSCORES", "LIMIT", "0", &limit]);
+        let silent: Vec<(String, f64)> = read(self.shared.link.ask(&ask).await?)?;
+        silent.into_iter().map(|(worker, heard)| Ok((instant(heard) + REMEMBERED_FOR, read_worker_id(&worker)?))).collect()
+    }
+
+    /// When the next worker will have been silent for too long, if none of them is heard again.
+    pub(crate) async fn next_silence(&self) -> Result<Option<Timestamp>, StoreError> {
+        let ask = command("ZRANGE", &[self.shared.keys.heartbeats().as_str(), "0", "0", "WITHSCORES"]);
+        let first: Vec<(String, f64)> = read(self.shared.link.ask(&ask).await?)?;
+        Ok(first.first().map(|(_, heard)| instant(*heard) + REMEMBERED_FOR))
+    }
+
+    /// Takes a worker that is still silent off the list; what it holds stays its own until the lease ends. `false`: it was heard
+    /// meanwhile, or somebody else has removed it.
+    pub(crate) async fn remove_worker(&self, worker: &WorkerId) -> Result<bool, StoreError> {
+        let silent_since = self.silent_since();
+        if !self.is_silent(worker, silent_since).await? {
+            return Ok(false);
+        }
+        let offers = self.worker_record(worker).await?.map(|record| record.offers).unwrap_or_default();
+        let functions: Vec<FunctionKey> = offers.into_iter().map(|offer| offer.function).collect();
+        if !self.withdraw_from_all(worker, &functions, Some(silent_since)).await? {
+            return Ok(false);
+        }
+        self.withdraw_from_wire(worker, &functions).await.map_err(half_done)?;
+        let forget = command("HDEL", &[self.shared.keys.workers().as_str(), worker.as_str()]);
+        self.shared.link.ask(&forget).await.map_err(half_done)?;
+        // Last, because only who stands here is found again should this process die on the way. A heartbeat that comes in between finds
+        // no record and is told to register again.
+        let heartbeats = self.shared.keys.heartbeats();
+        let reply = self.shared.link.run(&scripts::GONE, &[&heartbeats], &arguments![worker, silent_since]).await.map_err(half_done)?;
+        let (word,): (String,) = read(reply)?;
+        if word == "gone" {
+            self.shared.news.forget_worker(worker);
+        }
+        Ok(word == "gone")
+    }
+
+    async fn is_silent(&self, worker: &WorkerId, since: i64) -> Result<bool, StoreError> {
+        let ask = command("ZSCORE", &[self.shared.keys.heartbeats().as_str(), worker.as_str()]);
+        let heard: Option<f64> = read(self.shared.link.ask(&ask).await?)?;
+        Ok(heard.is_some_and(|heard| instant(heard).as_millis() <= since))
+    }
+
+    fn silent_since(&self) -> i64 {
+        self.shared.now().as_millis().saturating_sub(millis(REMEMBERED_FOR))
+    }
+
+    /// Whether it is no longer among those that offer these functions. `false`: it was heard after `silent_since`.
+    async fn withdraw_from_all(&self, worker: &WorkerId, from: &[FunctionKey], silent_since: Option<i64>) -> Result<bool, StoreError> {
+        let arguments = arguments![worker, silent_since.map(|at| at.to_string()).unwrap_or_default()];
+        let arguments = &arguments;
+        let withdrawn = from.iter().map(|function| async move {
+            let keys = self.shared.keys.function(function);
+            let reply = self.shared.link.run(&scripts::WITHDRAW, &[&keys.definition, &keys.workers], arguments).await?;
+            let (word,): (String,) = read(reply)?;
+            Ok::<_, StoreError>(word == "withdrawn")
+        });
+        Ok(try_join_all(withdrawn).await?.into_iter().all(|withdrawn| withdrawn))
+    }
+
+    /// Old callers no longer see it. A group forgets it only when nothing is pending for it there.
+    async fn withdraw_from_wire(&self, worker: &WorkerId, functions: &[FunctionKey]) -> Result<(), StoreError> {
+        let unsay = functions.iter().flat_map(|function| Served { worker, function }.withdraw());
+        done(self.shared.link.ask_all(&unsay.collect::<Vec<_>>()).await?)?;
+        let leave = functions.iter().map(|function| async move {
+            let keys = self.shared.keys.function(function);
+            self.shared.link.run(&scripts::LEAVE, &[&keys.stream], &arguments![keys.group, worker]).await
+        });
+        try_join_all(leave).await.map(drop)
+    }
+
+    async fn worker_record(&self, worker: &WorkerId) -> Result<Option<WorkerRecord>, StoreError> {
+        let ask = command("HGET", &[self.shared.keys.workers().as_str(), worker.as_str()]);
+        let record: Option<Vec<u8>> = read(self.shared.link.ask(&ask).await?)?;
+        record.map(|record| WorkerRecord::read(&record)).transpose()
+    }
+
+    /// All workers, by id.
+    pub(crate) async fn list_workers(&self) -> Result<Vec<WorkerView>, StoreError> {
+        let now = self.shared.now();
+        let ask = [
+            command("HGETALL", &[self.shared.keys.workers()]),
+            command("ZRANGE", &[self.shared.keys.heartbeats().as_str(), "0", "-1", "WITHSCORES"]),
+        ];
+        let mut replies = self.shared.link.ask_all(&ask).await?.into_iter();
+        let records: BTreeMap<String, Vec<u8>> = next(&mut replies)?;
+        let heartbeats: HashMap<String, f64> = next(&mut replies)?;
+        let running = self.running_by_worker().await?;
+        let mut workers = Vec::with_capacity(records.len());
+        for (worker, record) in records {
+            // One without a heartbeat is just being removed, or has not quite registered yet.
+            let Some(last_heartbeat) = heartbeats.get(&worker).copied().map(instant) else { continue };
+            let record = WorkerRecord::read(&record)?;
+            workers.push(WorkerView {
+                running: running.get(&worker).copied().unwrap_or(0),
+                worker_id: read_worker_id(&worker)?,
+                kind: record.kind,
+                functions: record.offers.into_iter().map(|offer| offer.function).collect(),
+                registered_at: record.registered_at,
+                last_heartbeat,
+                healthy: now.since(last_heartbeat) < HEALTHY_FOR,
+            });
+        }
+        Ok(workers)
+    }
+
+    /// How many calls each worker holds: of all functions, because it may hold calls of one that it no longer offers.
+    async fn running_by_worker(&self) -> Result<HashMap<String, u64>, StoreError> {
+        let functions = self.functions_in_set().await?;
+        let busy: Vec<_> = functions.iter().map(|function| command("HGETALL", &[self.shared.keys.function(function).busy])).collect();
+        let mut running = HashMap::new();
+        for reply in self.shared.link.ask_all(&busy).await? {
+            let counts: HashMap<String, i64> = read(reply)?;
+            for (field, count) in counts {
+                if let Some(worker) = field.strip_prefix("r:") {
+                    *running.entry(worker.to_owned()).or_default() += u64::try_from(count).unwrap_or(0);
+                }
+            }
+        }
+        Ok(running)
+    }
+}
+
+/// Offered twice in one breath, a function's latter offer counts, in its latter place.
+fn latest_of_each(offers: Vec<Offer>) -> (Vec<OfferRecord>, Vec<FunctionDefinition>) {
+    let mut latest: Vec<Offer> = Vec::new();
+    for offer in offers {
+        latest.retain(|earlier| earlier.definition.key != offer.definition.key);
+        latest.push(offer);
+    }
+    let record = |offer: Offer| (OfferRecord { function: offer.definition.key.clone(), concurrency: offer.concurrency }, offer.definition);
+    latest.into_iter().map(record).unzip()
+}
+
+fn read_worker_id(text: &str) -> Result<WorkerId, StoreError> {
+    WorkerId::new(text).map_err(|error| StoreError::Corrupt(format!("a worker on the list: {error}")))
+}
+
+/// That the group exists already is what is hoped for.
+fn group_made(reply: Option<Value>) -> Result<(), StoreError> {
+    match reply {
+        Some(Value::ServerError(error)) if error.code() == "BUSYGROUP" => Ok(()),
+        reply => done(reply),
+    }
+}

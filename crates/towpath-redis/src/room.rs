@@ -1,0 +1,85 @@
+//! What a process keeps in mind about one function: its keys, and the queues in which questions about it pile up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::watch;
+use towpath_core::names::FunctionKey;
+
+use crate::calls::moves::Move;
+use crate::calls::submit::{Judged, ToSubmit};
+use crate::keys::{FunctionKeys, Keys};
+use crate::lane::Lane;
+
+/// One function, as this process sees it.
+pub(crate) struct Room {
+    pub(crate) function: FunctionKey,
+    /// The function as it stands in `where` and in the set of functions.
+    pub(crate) member: String,
+    pub(crate) keys: FunctionKeys,
+    pub(crate) submits: Arc<Lane<ToSubmit, Judged>>,
+    pub(crate) moves: Arc<Lane<Move, bool>>,
+    /// Counts what may have brought work outside the stream, or room for it.
+    bell: watch::Sender<u64>,
+    /// Counts what a reader should look up for.
+    nudges: watch::Sender<u64>,
+    /// How far the bell was when the last look found nothing outside the stream.
+    looked_at: watch::Sender<u64>,
+    /// The function limits how many calls run at once, so that the end of one is news for those who wait.
+    limited: AtomicBool,
+    /// A reader is at work.
+    pub(crate) reading: AtomicBool,
+}
+
+impl Room {
+    pub(crate) fn new(keys: &Keys, function: &FunctionKey) -> Self {
+        Self {
+            function: function.clone(),
+            member: format!("{}\n{}", function.scope, function.name),
+            keys: keys.function(function),
+            submits: Arc::default(),
+            moves: Arc::default(),
+            // What was there before this process came is to be looked at first.
+            bell: watch::Sender::new(1),
+            looked_at: watch::Sender::new(0),
+            nudges: watch::Sender::new(0),
+            limited: AtomicBool::new(false),
+            reading: AtomicBool::new(false),
+        }
+    }
+
+    /// Something may wait outside the stream, or there may be room for it.
+    pub(crate) fn ring(&self) {
+        self.bell.send_modify(|count| *count += 1);
+        self.nudge();
+    }
+
+    /// The reader shall look again for whom it reads.
+    pub(crate) fn nudge(&self) {
+        self.nudges.send_modify(|count| *count += 1);
+    }
+
+    /// Changes at every nudge from now on.
+    pub(crate) fn nudges(&self) -> watch::Receiver<u64> {
+        self.nudges.subscribe()
+    }
+
+    /// Where the bell stands, if there is something to look for outside the stream.
+    pub(crate) fn worth_a_look(&self) -> Option<u64> {
+        let rung = *self.bell.borrow();
+        (rung != *self.looked_at.borrow()).then_some(rung)
+    }
+
+    /// Nothing was left outside the stream when the bell stood there.
+    pub(crate) fn nothing_since(&self, rung: u64) {
+        self.looked_at.send_modify(|looked| *looked = (*looked).max(rung));
+    }
+
+    pub(crate) fn set_limited(&self, limited: bool) {
+        self.limited.store(limited, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limited.load(Ordering::Relaxed)
+    }
+}

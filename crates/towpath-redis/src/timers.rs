@@ -1,0 +1,210 @@
+//! What happens by itself. Every process does it; whoever is second finds it done.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::Cmd;
+use towpath_core::call::{CallCommand, CallReply, CallState, step};
+use towpath_core::names::{CallId, WorkerId};
+use towpath_core::store::{Fired, StoreError, TimerStore};
+use towpath_core::time::Timestamp;
+
+use crate::calls::moves::{Move, ended};
+use crate::pause::pause;
+use crate::record::Life;
+use crate::room::Room;
+use crate::store::RedisStore;
+use crate::value;
+
+/// What another process has put on the agenda, and then died, is found that often by the others.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Something that happens by itself. Calls come before workers at one instant, and older submits before younger ones.
+enum Due {
+    Call(Arc<Room>, Box<Life>),
+    Worker(WorkerId),
+}
+
+#[async_trait]
+impl TimerStore for RedisStore {
+    async fn fire_due(&self, limit: u32) -> Result<Fired, StoreError> {
+        let now = self.shared.now();
+        let rooms = self.all_rooms().await?;
+        let mut fired = Fired::default();
+        if limit > 0 {
+            let agenda = self.due_by(&rooms, now, limit as usize).await?;
+            self.fire(agenda, now, &mut fired).await?;
+        }
+        fired.next_due = self.next_due(&rooms).await?;
+        self.shared.agenda.wait_until(fired.next_due);
+        Ok(fired)
+    }
+
+    async fn due_before(&self, known: Option<Timestamp>) -> Timestamp {
+        self.shared.agenda.wait_until(known);
+        loop {
+            let next = match self.all_rooms().await {
+                Ok(rooms) => self.next_due(&rooms).await,
+                Err(error) => Err(error),
+            };
+            match next {
+                Ok(Some(next)) if known.is_none_or(|known| next < known) => return next,
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "what is due next is not known; looking again"),
+            }
+            tokio::select! {
+                () = self.shared.agenda.sooner() => {}
+                () = pause(LOOK_EVERY) => {}
+            }
+        }
+    }
+}
+
+impl RedisStore {
+    /// All that is due, in the order in which it happens, at most `limit`.
+    async fn due_by(&self, rooms: &[Arc<Room>], now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
+        let mut agenda: Vec<((Timestamp, bool, u64), Due)> = Vec::new();
+        let asks: Vec<Cmd> = rooms.iter().map(|room| due_until(&room.keys.due, now, Some(limit))).collect();
+        for (room, reply) in rooms.iter().zip(self.shared.link.ask_all(&asks).await?) {
+            let mut found = read_scores(value::array("ZRANGEBYSCORE", value::checked(reply)?)?)?;
+            if found.len() == limit {
+                // Of what is due at one instant the oldest submit comes first, so all of that instant must be known.
+                let all = self.shared.link.ask(&due_until(&room.keys.due, found[limit - 1].1, None)).await?;
+                found = read_scores(value::array("ZRANGEBYSCORE", all)?)?;
+            }
+            let ids: Vec<CallId> = found.iter().map(|(id, _)| id.clone()).collect();
+            for life in self.lives(room, &ids).await?.into_iter().flatten() {
+                let at = life.call.due().unwrap_or(now);
+                agenda.push(((at, false, life.sequence), Due::Call(Arc::clone(room), Box::new(life))));
+            }
+        }
+        for (at, worker) in self.silent_workers(u32::try_from(limit).unwrap_or(u32::MAX)).await? {
+            agenda.push(((at, true, 0), Due::Worker(worker)));
+        }
+        agenda.sort_by_key(|(order, _)| *order);
+        agenda.truncate(limit);
+        Ok(agenda.into_iter().map(|(_, due)| due).collect())
+    }
+
+    async fn fire(&self, agenda: Vec<Due>, now: Timestamp, fired: &mut Fired) -> Result<(), StoreError> {
+        let mut policies: HashMap<String, u32> = HashMap::new();
+        let mut batches: Vec<(Arc<Room>, Vec<Decided>)> = Vec::new();
+        let mut order = Vec::new();
+        for due in agenda {
+            match due {
+                Due::Worker(worker) => fired.workers_removed += u64::from(self.remove_worker(&worker).await?),
+                Due::Call(room, life) => {
+                    let max_deliveries = match policies.get(&room.member) {
+                        Some(known) => *known,
+                        None => {
+                            let max = self.retry_policy(&room).await?.max_deliveries;
+                            *policies.entry(room.member.clone()).or_insert(max)
+                        }
+                    };
+                    let (after, reply) = step(life.call.clone(), CallCommand::ComeDue { max_deliveries }, now);
+                    if reply == CallReply::NotDue {
+                        continue;
+                    }
+                    order.push(life.call.call_id.clone());
+                    let decided = Decided { before: *life, after, reply };
+                    match batches.iter_mut().find(|(known, _)| known.function == room.function) {
+                        Some((_, batch)) => batch.push(decided),
+                        None => batches.push((room, vec![decided])),
+                    }
+                }
+            }
+        }
+        let mut ended_calls = HashMap::new();
+        for (room, decided) in batches {
+            let moves = decided.iter().map(Decided::as_move).collect();
+            let forgotten: Vec<CallId> =
+                decided.iter().filter(|one| one.reply == CallReply::Forget).map(|one| one.before.call.call_id.clone()).collect();
+            let done = self.apply(&room, moves).await?;
+            self.forget_whereabouts(&forgotten).await?;
+            for (one, _) in decided.iter().zip(done).filter(|(_, done)| *done) {
+                self.dismiss_silent(one, now).await;
+                match (&one.reply, ended(&room, &one.after), one.before.call.state) {
+                    (CallReply::Forget, ..) => fired.forgotten += 1,
+                    (_, Some(ended), _) => drop(ended_calls.insert(ended.call_id.clone(), ended)),
+                    (_, None, CallState::Running) => fired.reclaimed += 1,
+                    (_, None, _) => fired.promoted += 1,
+                }
+            }
+        }
+        fired.ended.extend(order.iter().filter_map(|call_id| ended_calls.remove(call_id)));
+        Ok(())
+    }
+
+    /// A worker that let a lease run out may be gone: its claims that wait end empty.
+    async fn dismiss_silent(&self, one: &Decided, now: Timestamp) {
+        let call = &one.before.call;
+        let ran_out = call.state == CallState::Running && call.lease_until.is_some_and(|until| until <= now);
+        if let Some(holder) = call.holder.as_ref().filter(|_| ran_out) {
+            self.shared.queue.dismiss(holder);
+            self.shared.held.remove(&call.call_id);
+        }
+    }
+
+    /// In a Cluster the script cannot reach where ids are found.
+    async fn forget_whereabouts(&self, forgotten: &[CallId]) -> Result<(), StoreError> {
+        if forgotten.is_empty() || !self.shared.link.is_cluster() {
+            return Ok(());
+        }
+        let mut forget = Cmd::new();
+        forget.arg("HDEL").arg(self.shared.keys.whereabouts());
+        for call_id in forgotten {
+            forget.arg(call_id.as_str());
+        }
+        self.shared.link.ask(&forget).await.map(drop)
+    }
+
+    async fn next_due(&self, rooms: &[Arc<Room>]) -> Result<Option<Timestamp>, StoreError> {
+        let heads: Vec<Cmd> = rooms
+            .iter()
+            .map(|room| {
+                let mut head = Cmd::new();
+                head.arg("ZRANGE").arg(&room.keys.due).arg(0).arg(0).arg("WITHSCORES");
+                head
+            })
+            .collect();
+        let mut next = self.next_silence().await?;
+        for reply in self.shared.link.ask_all(&heads).await? {
+            let head = read_scores(value::array("ZRANGE", value::checked(reply)?)?)?;
+            next = next.into_iter().chain(head.first().map(|(_, at)| *at)).min();
+        }
+        Ok(next)
+    }
+}
+
+struct Decided {
+    before: Life,
+    after: towpath_core::call::Call,
+    reply: CallReply,
+}
+
+impl Decided {
+    fn as_move(&self) -> Move {
+        if self.reply == CallReply::Forget { Move::forget(self.before.clone()) } else { Move::new(self.before.clone(), self.after.clone()) }
+    }
+}
+
+fn due_until(key: &str, until: Timestamp, limit: Option<usize>) -> Cmd {
+    let mut ask = Cmd::new();
+    ask.arg("ZRANGEBYSCORE").arg(key).arg("-inf").arg(until.as_millis()).arg("WITHSCORES");
+    if let Some(limit) = limit {
+        ask.arg("LIMIT").arg(0).arg(limit);
+    }
+    ask
+}
+
+fn read_scores(reply: Vec<redis::Value>) -> Result<Vec<(CallId, Timestamp)>, StoreError> {
+    let mut found = Vec::with_capacity(reply.len() / 2);
+    for pair in reply.chunks_exact(2) {
+        #[expect(clippy::cast_possible_truncation, reason = "scores are instants in whole milliseconds, far below 2^53")]
+        let at = value::score(&pair[1]).map(|score| Timestamp::from_millis(score as i64)).unwrap_or_default();
+        found.push((value::call_id(&pair[0])?, at));
+    }
+    Ok(found)
+}

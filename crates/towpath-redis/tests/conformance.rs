@@ -1,0 +1,57 @@
+//! The Redis store keeps every promise that the law of the stores states, on a real server.
+
+use std::sync::Arc;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use async_trait::async_trait;
+use towpath_conformance::backend::{Backend, UnderTest};
+use towpath_core::clock::Clock;
+use towpath_core::store::Store;
+use towpath_redis::{RedisOptions, RedisStore};
+use towpath_redis_testing::RedisServer;
+
+/// One server for all cases; each case has a database to itself.
+static SERVER: LazyLock<RedisServer> = LazyLock::new(|| RedisServer::build().databases(100_000).start());
+static NEXT_DATABASE: AtomicI64 = AtomicI64::new(0);
+
+struct Standalone;
+
+struct DatabaseUnderTest {
+    store: RedisStore,
+    options: RedisOptions,
+    clock: Arc<dyn Clock>,
+}
+
+#[async_trait]
+impl Backend for Standalone {
+    async fn fresh(&self, clock: Arc<dyn Clock>) -> Box<dyn UnderTest> {
+        let mut options = RedisOptions::standalone("127.0.0.1", SERVER.port());
+        options.database = NEXT_DATABASE.fetch_add(1, Ordering::Relaxed);
+        let store = open(&options, &clock).await;
+        Box::new(DatabaseUnderTest { store, options, clock })
+    }
+}
+
+async fn open(options: &RedisOptions, clock: &Arc<dyn Clock>) -> RedisStore {
+    RedisStore::open_by_clock(options.clone(), Arc::clone(clock)).await.expect("the server is up")
+}
+
+#[async_trait]
+impl UnderTest for DatabaseUnderTest {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.store.clone())
+    }
+
+    async fn reopen(&mut self) {
+        self.store.close().await;
+        self.store = open(&self.options, &self.clock).await;
+    }
+}
+
+mod standalone {
+    use super::Standalone;
+
+    towpath_conformance::suite!(Standalone);
+    towpath_conformance::differential!(Standalone, seeds = 200, operations = 300);
+}
