@@ -24,8 +24,8 @@ use crate::clock::ServerClock;
 use crate::definition::read_definition;
 use crate::durability::{Guarantee, Unfit, Wanted};
 use crate::held::HeldCalls;
-use crate::keys::Keys;
-use crate::link::{Link, Script};
+use crate::keys::{Keys, unfit_for_cluster};
+use crate::link::{Link, Script, trouble};
 use crate::news::{Heard, News};
 use crate::options::RedisOptions;
 use crate::pause::pause;
@@ -129,6 +129,14 @@ impl RedisStore {
         let room = Arc::new(Room::new(&self.shared.keys, function));
         rooms.insert(function.clone(), Arc::clone(&room));
         room
+    }
+
+    /// Refuses a function that cannot be kept here.
+    pub(crate) fn check_place(&self, function: &FunctionKey) -> Result<(), StoreError> {
+        match unfit_for_cluster(function).filter(|_| self.shared.link.is_cluster()) {
+            Some(why) => Err(trouble(why)),
+            None => Ok(()),
+        }
     }
 
     /// The functions that this process has to do with.

@@ -3,6 +3,7 @@
 //! | room | what it does |
 //! |---|---|
 //! | `submit` | takes calls |
+//! | `reserve` | ids and sequences in a Cluster |
 //! | `entry` | the stream's entries and the replies, as old peers write and read them |
 //! | `take` | delivers waiting calls to a worker |
 //! | `queue` | claims that wait, first come first served, and the readers that block for them |
@@ -22,6 +23,7 @@ pub(crate) mod moves;
 pub(crate) mod old_peers;
 pub(crate) mod queue;
 mod replay;
+mod reserve;
 pub(crate) mod submit;
 mod take;
 

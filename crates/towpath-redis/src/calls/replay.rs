@@ -7,7 +7,7 @@ use towpath_core::time::millis;
 
 use super::entry::added_fields;
 use super::load::Found;
-use super::submit::Reserved;
+use super::reserve::Reserved;
 use crate::record::{Life, write_tail};
 use crate::script::{Args, REPLAY};
 use crate::store::RedisStore;
@@ -29,7 +29,10 @@ impl RedisStore {
             match self.run_replay(&found, settled, new, sequence).await? {
                 1 => return Ok(Replayed::Submitted),
                 0 => {} // somebody was faster: look again
-                _taken => return Ok(Replayed::NotDead),
+                _taken => {
+                    self.unreserve(&found.room, &replay_id).await?;
+                    return Ok(Replayed::NotDead);
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redis::{Cmd, Value};
+use redis::Value;
 use towpath_core::call::Call;
 use towpath_core::names::CallId;
 use towpath_core::store::{Durability, StoreError, SubmitCall, Submitted};
@@ -11,6 +11,7 @@ use towpath_core::worker::HEALTHY_FOR;
 
 use super::entry::added_fields;
 use super::inbox::ReplyTo;
+use super::reserve::Reserved;
 use crate::lane::heard;
 use crate::record::{Life, write_request_extras};
 use crate::room::Room;
@@ -40,6 +41,7 @@ pub(crate) enum Judged {
 
 impl RedisStore {
     pub(crate) async fn submit_call(&self, call: SubmitCall) -> Result<Submitted, StoreError> {
+        self.check_place(&call.request.function)?;
         let room = self.room(&call.request.function);
         let call = Arc::new(call);
         let reply_to = self.reply_to(&room, &call.call_id).await;
@@ -54,7 +56,7 @@ impl RedisStore {
         loop {
             let sequence = match self.reserve(room, &call.call_id).await? {
                 Reserved::Sequence(sequence) => sequence,
-                Reserved::BelongsTo(_another) => return Ok(Submitted::Conflict { call_id: call.call_id.clone() }),
+                Reserved::BelongsToAnother => return Ok(Submitted::Conflict { call_id: call.call_id.clone() }),
             };
             let to_submit = ToSubmit { call: Arc::clone(call), reply_to: reply_to.clone(), sequence };
             let (store, flushed_room) = (self.clone(), Arc::clone(room));
@@ -63,7 +65,11 @@ impl RedisStore {
                 async move { store.flush_submits(&room, &batch).await }
             });
             let Some(receiver) = receivers.pop() else { continue };
-            return match heard(receiver).await? {
+            let judged = heard(receiver).await?;
+            if matches!(judged, Judged::UnknownFunction | Judged::NoWorkers | Judged::Overloaded { .. }) {
+                self.unreserve(room, &call.call_id).await?;
+            }
+            return match judged {
                 Judged::Again => continue,
                 Judged::Accepted { deadline, durability } => Ok(Submitted::Accepted { deadline, durability }),
                 Judged::Existing { call_id, life, request } => self.existing(room, call, call_id, &life, &request),
@@ -123,32 +129,6 @@ impl RedisStore {
         }
         Ok(judged)
     }
-
-    /// In a Cluster: the id is this function's from now on, and the call has its place in the order. One server does both in the script.
-    pub(crate) async fn reserve(&self, room: &Room, call_id: &CallId) -> Result<Reserved, StoreError> {
-        if !self.shared.link.is_cluster() {
-            return Ok(Reserved::Sequence(0));
-        }
-        let (mut place, mut next, mut owner) = (Cmd::new(), Cmd::new(), Cmd::new());
-        place.arg("HSETNX").arg(self.shared.keys.whereabouts()).arg(call_id.as_str()).arg(&room.member);
-        owner.arg("HGET").arg(self.shared.keys.whereabouts()).arg(call_id.as_str());
-        next.arg("INCR").arg(self.shared.keys.sequence());
-        if value::number(&self.shared.link.ask(&place).await?) == Some(0) {
-            let owner = self.shared.link.ask(&owner).await?;
-            if let Some(owner) = value::text(&owner).filter(|owner| *owner != room.member) {
-                return Ok(Reserved::BelongsTo(owner.to_owned()));
-            }
-        }
-        let next = self.shared.link.ask(&next).await?;
-        let sequence = value::number(&next).and_then(|number| u64::try_from(number).ok()).ok_or_else(|| value::strange("INCR", &next))?;
-        Ok(Reserved::Sequence(sequence))
-    }
-}
-
-/// What came of reserving an id.
-pub(crate) enum Reserved {
-    Sequence(u64),
-    BelongsTo(String),
 }
 
 impl ToSubmit {
