@@ -84,7 +84,7 @@ for i, id in ipairs(ids) do
     replies[i] = 1
     seen[id] = true
     count(from, parked, holder, string.sub(after, 1, 1), string.sub(after, 2, 2))
-    entry_of(what, id, entry, sequence, string.match(old, '\n([^\n]*)$'))
+    entry_of(what, id, entry, sequence, string.match(old, '^.*\n([^\n]*)$'))
     if string.sub(after, 1, 1) == 'Z' then
       dead[#dead + 1] = sequence
       dead[#dead + 1] = id
@@ -93,7 +93,7 @@ for i, id in ipairs(ids) do
     end
     if life == '' then
       gone[#gone + 1] = id
-      local key = string.match(old, '\n([^\n]*)\n[^\n]*$')
+      local key = string.match(old, '^.*\n([^\n]*)\n[^\n]*$')
       if key ~= '' and redis.call('HGET', KEYS[11], key) == id then redis.call('HDEL', KEYS[11], key) end
     else
       lives[#lives + 1] = id
@@ -102,7 +102,7 @@ for i, id in ipairs(ids) do
         tails[#tails + 1] = id
         tails[#tails + 1] = tail
       end
-      tell(told, id, life, tail, string.match(old, '\n([^\n]*)$'), reply)
+      tell(told, id, life, tail, string.match(old, '^.*\n([^\n]*)$'), reply)
     end
     if due == '-' then
       undue[#undue + 1] = id
