@@ -1,7 +1,7 @@
 //! What a process keeps in mind about one function: its keys, and the queues in which questions about it pile up.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 use towpath_core::names::FunctionKey;
@@ -10,6 +10,7 @@ use crate::calls::moves::Move;
 use crate::calls::submit::{Judged, ToSubmit};
 use crate::keys::{FunctionKeys, Keys};
 use crate::lane::Lane;
+use crate::link::Exclusive;
 
 /// One function, as this process sees it.
 pub(crate) struct Room {
@@ -29,6 +30,8 @@ pub(crate) struct Room {
     limited: AtomicBool,
     /// A reader is at work.
     pub(crate) reading: AtomicBool,
+    /// The connection that the last reader blocked on, for the next one.
+    pub(crate) line: Mutex<Option<Exclusive>>,
     /// Entries acknowledged since the stream was last trimmed.
     pub(crate) acks: AtomicU64,
 }
@@ -47,6 +50,7 @@ impl Room {
             nudges: watch::Sender::new(0),
             limited: AtomicBool::new(false),
             reading: AtomicBool::new(false),
+            line: Mutex::new(None),
             acks: AtomicU64::new(0),
         }
     }
