@@ -70,7 +70,8 @@ impl Entry {
             b"params" => self.params = Some(bytes.to_vec()),
             b"inputItem" => self.item = Some(bytes.to_vec()),
             b"responseChannel" => self.channel = text(),
-            b"timeout" => self.timeout_ms = text().and_then(|text| text.parse().ok()),
+            // Who says 0 waits for ever, and means no timeout at all.
+            b"timeout" => self.timeout_ms = text().and_then(|text| text.parse().ok()).filter(|ms| *ms > 0),
             b"proto" => self.has_record = true,
             b"idempotencyKey" => self.key = text(),
             b"depth" => self.depth = text().and_then(|text| text.parse().ok()).unwrap_or(0),
