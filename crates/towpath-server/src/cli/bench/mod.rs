@@ -43,12 +43,16 @@ Examples:
   towpath bench --json > bench.json
   towpath bench --svg bench.svg                   the ratios as a picture
 
-calls   so many calls of a function that does nothing under way, against the bare store: a SQLite loop that writes the same
-        rows in batches of the same size, or a bare caller and a bare worker that send Redis the commands that no call can
-        do without. On Redis the caller is this process and the worker another one, of both.
-pace    half of the most calls/s that were found, at a steady pace: how late are the latest answers?
-growth  the same calls spread over 100 functions, and with many calls waiting
-idle    memory of a server with nothing to do, and the commands that it sends to a Redis
+What is measured:
+  calls   so many calls of a function that does nothing under way, against the
+          bare store: a SQLite loop that writes the same rows in batches of the
+          same size, or a bare caller and a bare worker that send Redis only
+          the commands that no call can do without. On a Redis the caller is
+          this process and the worker another one, with Towpath and without.
+  pace    half of the most calls/s that were found, at a steady pace: how late
+          are the latest answers?
+  growth  the same calls spread over 100 functions, and with many calls waiting
+  idle    memory of a server with nothing to do, and its commands to a Redis
 
 All keys and files have names of their own and are removed.";
 

@@ -10,6 +10,8 @@ use super::failed;
 use super::place::Place;
 use crate::cli::failure::Failure;
 
+/// Names the store to other processes.
+const STORE: &str = "TOWPATH_STORE";
 /// Long enough for anything slow to start to have gone wrong.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// A worker has nothing left to do when it is told to stop.
@@ -46,7 +48,7 @@ impl Part {
 pub(super) fn spawn(place: &Place, words: &[&str], errors: Stdio) -> std::io::Result<Child> {
     Command::new(std::env::current_exe()?)
         .args(words)
-        .env("TOWPATH_STORE", &place.url)
+        .env(STORE, &place.url)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(errors)
