@@ -69,7 +69,9 @@ impl Crowd {
 
     /// Waits until so many have their answer.
     pub(crate) fn has_heard(&self, count: usize) {
-        wait_for(&format!("{count} answers"), || (self.answered.load(Ordering::Relaxed) >= count || self.working.is_finished()).then_some(()));
+        wait_for(&format!("{count} answers"), || {
+            (self.answered.load(Ordering::Relaxed) >= count || self.working.is_finished()).then_some(())
+        });
     }
 
     /// Waits for all.
