@@ -5,12 +5,16 @@
 #![expect(clippy::unwrap_used, reason = "a test whose ground is missing fails, and says where")]
 
 #[path = "../cli/crash/caller.rs"]
-#[expect(dead_code, reason = "the tests of the command line use more of it")]
 mod caller;
+#[path = "../cli/crash/careless.rs"]
+mod careless;
 mod crowd;
 mod killed;
+mod paused;
 mod pull_worker;
+mod recovery;
 mod rig;
+mod scene;
 #[path = "../cli/support.rs"]
 #[expect(dead_code, reason = "the tests of the command line use more of it")]
 mod support;
