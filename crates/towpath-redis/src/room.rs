@@ -1,7 +1,7 @@
 //! What a process keeps in mind about one function: its keys, and the queues in which questions about it pile up.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 use towpath_core::names::FunctionKey;
@@ -10,6 +10,7 @@ use crate::calls::moves::Move;
 use crate::calls::submit::{Judged, ToSubmit};
 use crate::keys::{FunctionKeys, Keys};
 use crate::lane::Lane;
+use crate::link::Exclusive;
 
 /// One function, as this process sees it.
 pub(crate) struct Room {
@@ -33,6 +34,8 @@ pub(crate) struct Room {
     pub(crate) read_before: AtomicBool,
     /// The stream will be looked after in a moment.
     pub(crate) swept_soon: AtomicBool,
+    /// The connection that the last reader blocked on, for the next one.
+    pub(crate) line: Mutex<Option<Exclusive>>,
     /// Entries acknowledged since the stream was last trimmed.
     pub(crate) acks: AtomicU64,
 }
@@ -53,6 +56,7 @@ impl Room {
             reading: AtomicBool::new(false),
             read_before: AtomicBool::new(false),
             swept_soon: AtomicBool::new(false),
+            line: Mutex::new(None),
             acks: AtomicU64::new(0),
         }
     }

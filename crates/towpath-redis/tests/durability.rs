@@ -65,11 +65,15 @@ async fn a_write_that_too_few_replicas_confirmed_is_no_success() {
 
     replica.pause();
     let unsure = worth(&store, "c-2").await;
+    // Another connection has written nothing itself, and may vouch for what is there no more than the first.
+    let elsewhere = open(&primary, "durability=replicated").await.unwrap();
+    let still_unsure = elsewhere.submit(new_call("c-2", "add")).await;
     replica.resume();
     match unsure {
         Err(StoreError::Unknown(text)) => assert!(text.contains("0 of 1 replica") && text.contains("'everysec'"), "{text}"),
         other => panic!("{other:?}"),
     }
+    assert!(matches!(still_unsure, Err(StoreError::Unknown(_))), "{still_unsure:?}");
     // The caller asks by the same id, and gets an answer that is worth what was asked for.
     let again = store.submit(new_call("c-2", "add")).await.unwrap();
     assert!(matches!(again, Submitted::Existing { durability: Durability::Replicated, .. }), "{again:?}");

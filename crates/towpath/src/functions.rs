@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use towpath_core::names::FunctionKey;
@@ -29,6 +29,8 @@ pub(crate) struct FunctionCache {
     /// Rises when everything known may be out of date. An entry that was read under an older one is not believed.
     generation: AtomicU64,
     known: RwLock<HashMap<FunctionKey, Arc<KnownFunction>>>,
+    /// Who reads the registry for a function. A thousand callers that miss it at once ask one question.
+    gates: Mutex<HashMap<FunctionKey, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl FunctionCache {
@@ -37,6 +39,13 @@ impl FunctionCache {
         let known = self.read(key)?;
         let fresh = now < known.read_at + BELIEVED_FOR && known.generation == self.generation();
         fresh.then_some(known)
+    }
+
+    /// Whoever holds this one reads the registry; the others wait for what it finds.
+    pub(crate) fn gate(&self, key: &FunctionKey) -> Arc<tokio::sync::Mutex<()>> {
+        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.retain(|_, gate| Arc::strong_count(gate) > 1);
+        Arc::clone(gates.entry(key.clone()).or_default())
     }
 
     /// Which generation a read of the registry belongs to: ask before reading.

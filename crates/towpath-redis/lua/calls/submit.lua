@@ -15,7 +15,7 @@ local limit = tonumber(known[2] or '')
 local backlog = nil
 local healthy = nil
 local replies, taken = {}, {}
-local lives, asked, places, dues, order = {}, {}, {}, {}, {}
+local lives, asked, places, dues, order, entries = {}, {}, {}, {}, {}, {}
 
 local function piece(tag, value) return tag .. #value .. ':' .. value end
 
@@ -25,13 +25,20 @@ local function taken_before(id)
   return { 'E', id, life, redis.call('HGET', requests, id) or '' }
 end
 
-local function judge(id, key, how)
-  if taken[id] or (key ~= '' and taken['key ' .. key]) then return 'R' end
-  if alone then
-    if redis.call('HEXISTS', KEYS[10], id) == 1 then return taken_before(id) end
-  elseif redis.call('HEXISTS', calls, id) == 1 then
-    return taken_before(id)
+-- Whether each id is taken, asked once for all of them.
+local function ids_taken()
+  local ids, at = {}, 6
+  while at <= #ARGV do
+    ids[#ids + 1] = ARGV[at]
+    at = at + 12 + tonumber(ARGV[at + 11])
   end
+  return redis.call('HMGET', alone and KEYS[10] or calls, unpack(ids))
+end
+local known_ids = ids_taken()
+
+local function judge(place, id, key, how)
+  if taken[id] or (key ~= '' and taken['key ' .. key]) then return 'R' end
+  if known_ids[place] then return taken_before(id) end
   if how == 'f' then return nil end
   if key ~= '' then
     local first = redis.call('HGET', KEYS[6], key)
@@ -59,7 +66,7 @@ while at <= #ARGV do
   local rest, due, params, item = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
   local channel, timeout, extras, added = ARGV[at + 8], ARGV[at + 9], ARGV[at + 10], tonumber(ARGV[at + 11])
   count = count + 1
-  local refused = judge(id, key, how)
+  local refused = judge(count, id, key, how)
   if refused then
     replies[count] = refused
   else
@@ -77,13 +84,15 @@ while at <= #ARGV do
       for i = 1, added do fields[#fields + 1] = ARGV[at + 11 + i] end
       entry = redis.call('XADD', stream, '*', unpack(fields))
     end
-    if alone then sequence = redis.call('INCR', KEYS[11]) end
     lives[#lives + 1] = id
-    lives[#lives + 1] = '1\nQ\n' .. entry .. '\n' .. sequence .. '\n' .. rest
+    lives[#lives + 1] = rest
+    entries[#entries + 1] = entry
     asked[#asked + 1] = id
     asked[#asked + 1] = extras .. piece('p', params) .. (item ~= '' and piece('i', item) or '')
-    places[#places + 1] = id
-    places[#places + 1] = ARGV[2]
+    if alone then
+      places[#places + 1] = id
+      places[#places + 1] = ARGV[2]
+    end
     dues[#dues + 1] = due
     dues[#dues + 1] = id
     order[#order + 1] = sequence
@@ -99,6 +108,11 @@ while at <= #ARGV do
   at = at + 12 + added
 end
 if accepted > 0 then
+  local last = alone and redis.call('INCRBY', KEYS[11], accepted)
+  for i = 1, accepted do
+    if alone then order[2 * i - 1] = last - accepted + i end
+    lives[2 * i] = '1\nQ\n' .. entries[i] .. '\n' .. order[2 * i - 1] .. '\n' .. lives[2 * i]
+  end
   redis.call('HSET', calls, unpack(lives))
   redis.call('HSET', requests, unpack(asked))
   redis.call('ZADD', KEYS[3], unpack(dues))

@@ -199,7 +199,8 @@ impl RedisStore {
         if !cluster {
             names.push(&whereabouts);
         }
-        let replies = value::array("the move of calls", shared.link.run(&MOVE, &names, &args).await?)?;
+        let (reply, _) = shared.run_durably(&MOVE, &names, &args).await?;
+        let replies = value::array("the move of calls", reply)?;
         if replies.len() != moves.len() {
             return Err(StoreError::Corrupt(format!("{} moves had {} replies", moves.len(), replies.len())));
         }

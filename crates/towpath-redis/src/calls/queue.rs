@@ -140,7 +140,7 @@ impl RedisStore {
             room.nudge();
             return;
         }
-        let reader = Reader { store: self.clone(), room: Arc::clone(room), line: None, trouble: RETRY_FIRST };
+        let reader = Reader { store: self.clone(), room: Arc::clone(room), trouble: RETRY_FIRST };
         tokio::spawn(reader.run());
     }
 
@@ -175,7 +175,6 @@ impl Drop for Turn {
 struct Reader {
     store: RedisStore,
     room: Arc<Room>,
-    line: Option<Exclusive>,
     trouble: Duration,
 }
 
@@ -248,7 +247,8 @@ impl Reader {
         mut nudges: tokio::sync::watch::Receiver<u64>,
     ) -> Result<Vec<Entry>, StoreError> {
         let link = &self.store.shared.link;
-        let mut line = match self.line.take() {
+        let kept = self.kept_line().take();
+        let mut line = match kept {
             Some(line) => line,
             None => link.exclusive(&self.room.keys.stream).await?,
         };
@@ -268,11 +268,11 @@ impl Reader {
         };
         match reply {
             Ok(reply) => {
-                self.line = Some(line);
+                *self.kept_line() = Some(line);
                 Ok(if reply == Value::Nil { Vec::new() } else { entry::read_streams(&reply) })
             }
             Err(error) if is_no_group(&error) => {
-                self.line = Some(line);
+                *self.kept_line() = Some(line);
                 tracing::warn!(function = %self.room.function, "the consumer group was gone; it is made again, and what waits is read again");
                 self.store.make_group(&self.room).await?;
                 Ok(Vec::new())
@@ -281,9 +281,13 @@ impl Reader {
         }
     }
 
+    /// The connection stays with the function between two readers: claims come and go, and connecting takes longer than most calls.
+    fn kept_line(&self) -> MutexGuard<'_, Option<Exclusive>> {
+        self.room.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn recover(&mut self, error: &StoreError) {
         tracing::warn!(function = %self.room.function, %error, "reading calls failed; trying again");
-        self.line = None;
         self.store.sweep_soon(&self.room); // what the lost reply brought
         pause(self.trouble).await;
         self.trouble = (self.trouble * 2).min(RETRY_LAST);

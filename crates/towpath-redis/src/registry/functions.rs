@@ -22,7 +22,7 @@ use crate::store::RedisStore;
 /// How many functions are looked at in one breath.
 const VIEWS_AT_ONCE: usize = 64;
 /// How many entries of a stream are searched for the first that still waits.
-const LOOK_AHEAD: u32 = 100;
+const LOOK_AHEAD: u32 = 10;
 
 /// Who offers a function, and how many of its calls at once by the store's count.
 pub(super) struct Offered<'a> {

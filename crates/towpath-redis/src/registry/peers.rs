@@ -31,7 +31,7 @@ const META: [&str; 7] = ["streamKey", "scope", "executionId", "lastHeartbeat", "
 
 /// What was last seen of each function's workers.
 #[derive(Debug, Default)]
-pub(crate) struct PeersSeen(Mutex<HashMap<FunctionKey, Seen>>);
+pub(crate) struct PeersSeen(Mutex<HashMap<FunctionKey, Seen>>, tokio::sync::Mutex<()>);
 
 #[derive(Clone, Copy, Debug)]
 struct Seen {
@@ -61,6 +61,11 @@ struct OldWorker {
 impl RedisStore {
     /// Whether every healthy worker of the function can push its answers to an inbox; nobody at all is no obstacle.
     pub(crate) async fn all_take_inboxes(&self, function: &FunctionKey) -> Result<bool, StoreError> {
+        if let Some(seen) = self.seen_lately(function) {
+            return Ok(seen.all_take_inboxes);
+        }
+        // A thousand callers that find this stale at once ask one question.
+        let _turn = self.shared.peers_seen.1.lock().await;
         self.look_at_peers(std::slice::from_ref(function)).await?;
         Ok(self.seen_lately(function).is_some_and(|seen| seen.all_take_inboxes))
     }

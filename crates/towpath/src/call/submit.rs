@@ -100,6 +100,16 @@ impl Towpath {
         if let Some(known) = self.functions().get(key, self.clock().now()) {
             return Ok(known);
         }
+        let gate = self.functions().gate(key);
+        // Whoever cannot wait for the one that reads asks for itself.
+        let _turn = tokio::select! {
+            biased;
+            turn = gate.lock() => Some(turn),
+            () = self.clock().sleep_until(until) => None,
+        };
+        if let Some(known) = self.functions().get(key, self.clock().now()) {
+            return Ok(known);
+        }
         let generation = self.functions().generation();
         let found = self.retry_lost_replies(|| self.store().find(key, until)).await;
         match found {
