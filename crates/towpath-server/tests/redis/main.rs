@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test whose ground is missing fails, and says where")]
 
+mod backlog;
 #[path = "../cli/crash/caller.rs"]
 mod caller;
 #[path = "../cli/crash/careless.rs"]
@@ -13,8 +14,10 @@ mod killed;
 mod paused;
 mod pull_worker;
 mod recovery;
+mod repeated;
 mod rig;
 mod scene;
+mod sharing;
 #[path = "../cli/support.rs"]
 #[expect(dead_code, reason = "the tests of the command line use more of it")]
 mod support;

@@ -27,7 +27,12 @@ impl Caller {
 
     /// Makes a function known before it has a worker, so that its calls wait.
     pub(crate) fn define(&self, url: &str, function: &str) {
-        let answer = self.answer(self.http.put(format!("{url}/v1/functions/{function}")).json(&json!({})));
+        self.define_as(url, function, &json!({}));
+    }
+
+    /// The same, with all that is said about it.
+    pub(crate) fn define_as(&self, url: &str, function: &str, definition: &Value) {
+        let answer = self.answer(self.http.put(format!("{url}/v1/functions/{function}")).json(definition));
         assert!(answer.as_ref().is_some_and(|(status, _)| *status == 200), "{answer:?}");
     }
 
