@@ -42,6 +42,11 @@ impl HeldCalls {
         self.lock().calls.remove(call_id)
     }
 
+    /// What was delivered is not what is there.
+    pub(crate) fn forget_all(&self) {
+        self.lock().calls.clear();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Shelf> {
         // Nothing in here can panic half way.
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)

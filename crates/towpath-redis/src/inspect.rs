@@ -50,12 +50,14 @@ impl InspectStore for RedisStore {
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
         self.shared.prove_writable().await?;
+        let now = self.shared.now();
         Ok(StoreStatus {
             location: self.shared.location(),
             durability: self.shared.durability(),
-            now: self.shared.now(),
+            now,
             commits: 0,
             moves: 0,
+            problems: self.shared.incarnation.problems(now),
         })
     }
 }

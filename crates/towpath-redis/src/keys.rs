@@ -66,6 +66,11 @@ impl Keys {
         format!("{}:sequence", self.prefix)
     }
 
+    /// String: the name of this data set. Whoever finds none writes one; another one means that the data is not what it was.
+    pub(crate) fn incarnation(&self) -> String {
+        format!("{}:incarnation", self.prefix)
+    }
+
     /// Hash: `version` and `updated_at` of the shared configuration.
     pub(crate) fn config(&self) -> String {
         format!("{}:config", self.prefix)

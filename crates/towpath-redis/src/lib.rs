@@ -35,6 +35,7 @@ pub mod doctor;
 mod durability;
 pub mod floor;
 mod held;
+mod incarnation;
 mod inspect;
 mod keys;
 mod lane;

@@ -111,6 +111,11 @@ impl News {
         self.tell_others(&messages).await;
     }
 
+    /// Tells this process alone to look at these again.
+    pub(crate) fn look_at(&self, messages: &[&str]) {
+        messages.iter().for_each(|message| self.ears.hear(message));
+    }
+
     /// Tells that a function's work was made ready, or that there is more room for it.
     pub(crate) async fn publish_ready(&self, function: &FunctionKey) {
         self.publish_functions(0, &[function]).await;

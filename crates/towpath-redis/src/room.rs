@@ -30,6 +30,10 @@ pub(crate) struct Room {
     limited: AtomicBool,
     /// A reader is at work.
     pub(crate) reading: AtomicBool,
+    /// A reader has been at work since this process came.
+    pub(crate) read_before: AtomicBool,
+    /// The stream will be looked after in a moment.
+    pub(crate) swept_soon: AtomicBool,
     /// The connection that the last reader blocked on, for the next one.
     pub(crate) line: Mutex<Option<Exclusive>>,
     /// Entries acknowledged since the stream was last trimmed.
@@ -50,6 +54,8 @@ impl Room {
             nudges: watch::Sender::new(0),
             limited: AtomicBool::new(false),
             reading: AtomicBool::new(false),
+            read_before: AtomicBool::new(false),
+            swept_soon: AtomicBool::new(false),
             line: Mutex::new(None),
             acks: AtomicU64::new(0),
         }

@@ -24,6 +24,7 @@ use crate::clock::ServerClock;
 use crate::definition::read_definition;
 use crate::durability::{Guarantee, Unfit, Wanted};
 use crate::held::HeldCalls;
+use crate::incarnation::{self, Incarnation};
 use crate::keys::{Keys, unfit_for_cluster};
 use crate::link::{Link, Script, trouble};
 use crate::news::{Heard, News};
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) held: HeldCalls,
     pub(crate) agenda: Agenda,
+    /// The data set as it was when it was last looked at.
+    pub(crate) incarnation: Arc<Incarnation>,
     /// What was last seen of each function's workers on the wire.
     pub(crate) peers_seen: PeersSeen,
     rooms: Mutex<HashMap<FunctionKey, Arc<Room>>>,
@@ -82,6 +85,7 @@ impl RedisStore {
     async fn start(options: RedisOptions, link: Link, clock: Arc<dyn Clock>) -> Result<Self, Unfit> {
         let guarantee = Guarantee::read(&link, Wanted::from(&options)).await?;
         let keys = Keys::new(&options.prefix);
+        let incarnation = Incarnation::find(&link, (&keys.incarnation(), &keys.sequence())).await?;
         let (heard, listen) = mpsc::unbounded_channel();
         let news = News::start(link.clone(), keys.news(options.database), heard).await?;
         let shared = Shared {
@@ -98,11 +102,13 @@ impl RedisStore {
             queue: Queue::default(),
             held: HeldCalls::default(),
             agenda: Agenda::default(),
+            incarnation: Arc::new(incarnation),
             peers_seen: PeersSeen::default(),
             rooms: Mutex::default(),
         };
         let store = Self { shared: Arc::new(shared) };
         tokio::spawn(pass_on(listen, Arc::downgrade(&store.shared)));
+        tokio::spawn(incarnation::watch_for_ever(Arc::downgrade(&store.shared), store.shared.link.lives()));
         store.look_for_functions().await?;
         Ok(store)
     }
@@ -230,7 +236,7 @@ async fn follow_the_server(shared: Weak<Shared>, clock: ServerClock) {
 }
 
 /// A name with 128 random bits.
-fn secret_name() -> String {
+pub(crate) fn secret_name() -> String {
     // The standard library seeds its hashers from the operating system's randomness.
     let bits = || RandomState::new().hash_one(0_u8);
     format!("{:016x}{:016x}", bits(), bits())

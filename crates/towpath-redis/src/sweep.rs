@@ -1,7 +1,7 @@
 //! Keeping streams short, and finding what fell between the stream and a worker: entries that somebody read and never dealt with, and
 //! calls whose entry was taken away by others. Nothing here is in the way of a call that goes well.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -25,9 +25,37 @@ const TRIM_AFTER: Duration = Duration::from_secs(1);
 const TRIM_ACKS: u64 = 4_096;
 /// An entry that was read so long ago and is not in our books was read by somebody who is gone; the seeds have the same length.
 const ABANDONED_AFTER_MS: u64 = 30_000;
-/// How often abandoned entries are looked for; half of the above.
+/// Ours write down what they have read at once. What is not written down so much later fell from a process that died in between, or whose
+/// reply was lost. Should it only have been slow, it finds that the call is not its own: nothing runs twice for it.
+const FALLEN_AFTER_MS: u64 = 2_000;
+/// How often both are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
 const PAGE: usize = 200;
+/// The consumer that takes over what fell.
+const NOBODY: &str = "towpath";
+
+/// An entry that somebody has read and not acknowledged.
+struct Pending {
+    place: String,
+    consumer: String,
+    idle_ms: u64,
+}
+
+/// Who reads a stream.
+struct Readers {
+    ours: HashSet<String>,
+    /// Old peers that were heard of lately: what they have read may still be at work.
+    old: HashSet<String>,
+}
+
+impl Readers {
+    fn have_lost(&self, one: &Pending) -> bool {
+        if one.consumer == NOBODY || self.ours.contains(&one.consumer) {
+            return one.idle_ms >= FALLEN_AFTER_MS;
+        }
+        one.idle_ms >= ABANDONED_AFTER_MS && !self.old.contains(&one.consumer)
+    }
+}
 
 /// How a stream is, after it was trimmed.
 struct Trimmed {
@@ -77,26 +105,46 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Entries that were read long ago by somebody who is not there any more.
+    /// The same in a moment: something may just have fallen.
+    pub(crate) fn sweep_soon(&self, room: &Arc<Room>) {
+        if room.swept_soon.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (shared, room) = (Arc::downgrade(&self.shared), Arc::clone(room));
+        tokio::spawn(async move {
+            loop {
+                pause(Duration::from_millis(FALLEN_AFTER_MS + 100)).await;
+                let Some(shared) = shared.upgrade() else { return };
+                room.swept_soon.store(false, Ordering::Release);
+                let failed = (Self { shared }).sweep(&room).await.is_err();
+                if !failed || room.swept_soon.swap(true, Ordering::AcqRel) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Entries that were read and never dealt with, by somebody who is not there any more or never got them.
     async fn reclaim_abandoned(&self, room: &Arc<Room>) -> Result<(), StoreError> {
         let mut from = "-".to_owned();
-        let mut present: Option<HashSet<String>> = None;
+        let mut readers: Option<Readers> = None;
         loop {
             let mut idle = Cmd::new();
-            idle.arg("XPENDING").arg(&room.keys.stream).arg(&room.keys.group).arg("IDLE").arg(ABANDONED_AFTER_MS);
+            idle.arg("XPENDING").arg(&room.keys.stream).arg(&room.keys.group).arg("IDLE").arg(FALLEN_AFTER_MS);
             idle.arg(&from).arg("+").arg(PAGE);
             let page = match self.shared.link.ask(&idle).await {
                 Err(error) if error.to_string().contains("NOGROUP") => return self.make_group(room).await,
                 page => value::array("XPENDING", page?)?,
             };
-            let pending: Vec<(String, String)> = page.iter().filter_map(read_pending).collect();
-            let Some((last, _)) = pending.last() else { return Ok(()) };
-            from = format!("({last}");
-            if present.is_none() {
-                present = Some(self.present_workers(room).await?);
-            }
-            let gone = pending.iter().filter(|(_, consumer)| !present.iter().flatten().any(|worker| worker == consumer));
-            let places: Vec<&str> = gone.map(|(place, _)| place.as_str()).collect();
+            let pending: Vec<Pending> = page.iter().filter_map(read_pending).collect();
+            let Some(last) = pending.last() else { return Ok(()) };
+            from = format!("({}", last.place);
+            let readers = match &mut readers {
+                Some(readers) => readers,
+                None => readers.insert(self.readers(room).await?),
+            };
+            let abandoned = pending.iter().filter(|one| readers.have_lost(one)).map(|one| one.place.as_str()).collect();
+            let places = self.not_running(room, abandoned).await?;
             self.put_outside(room, &places).await?;
             if page.len() < PAGE {
                 return Ok(());
@@ -104,15 +152,42 @@ impl RedisStore {
         }
     }
 
-    /// Workers of a function that were heard of lately. What they have read may still be at work.
-    async fn present_workers(&self, room: &Room) -> Result<HashSet<String>, StoreError> {
-        let mut ask = Cmd::new();
+    /// Who reads a function's stream.
+    async fn readers(&self, room: &Room) -> Result<Readers, StoreError> {
+        let (mut all, mut lately) = (Cmd::new(), Cmd::new());
         let since = self.shared.now().as_millis() - 30_000;
-        ask.arg("ZRANGEBYSCORE").arg(&room.keys.workers).arg(format!("({since}")).arg("+inf");
-        let workers = value::array("ZRANGEBYSCORE", self.shared.link.ask(&ask).await?)?;
-        let names = workers.iter().filter_map(value::text);
+        all.arg("ZRANGE").arg(&room.keys.workers).arg(0).arg(-1);
+        lately.arg("ZRANGEBYSCORE").arg(&room.keys.workers).arg(format!("({since}")).arg("+inf");
+        let mut replies = self.shared.link.ask_all(&[all, lately]).await?.into_iter();
+        let mut names = || value::array("ZRANGE", value::checked(replies.next().unwrap_or(Value::Nil))?);
+        let (all, lately) = (names()?, names()?);
+        let ours = all.iter().filter_map(value::text).filter(|name| !name.starts_with("old:")).map(str::to_owned);
         // Ours answer for what they hold by their leases; only old ones are believed on their word.
-        Ok(names.filter_map(|name| name.strip_prefix("old:")).map(str::to_owned).collect())
+        let old = lately.iter().filter_map(value::text).filter_map(|name| name.strip_prefix("old:")).map(str::to_owned);
+        Ok(Readers { ours: ours.collect(), old: old.collect() })
+    }
+
+    /// Those entries whose calls are not under way.
+    async fn not_running<'a>(&self, room: &Room, places: Vec<&'a str>) -> Result<Vec<&'a str>, StoreError> {
+        let asks: Vec<Cmd> = places
+            .iter()
+            .map(|place| {
+                let mut ask = Cmd::new();
+                ask.arg("XRANGE").arg(&room.keys.stream).arg(*place).arg(*place);
+                ask
+            })
+            .collect();
+        let entries = self.shared.link.ask_all(&asks).await?;
+        let named = |reply: &Value| entry::read_entries(reply).pop()?.call_id.and_then(|id| CallId::new(id).ok());
+        let ids: Vec<Option<CallId>> = entries.iter().map(named).collect();
+        let known: Vec<CallId> = ids.iter().flatten().cloned().collect();
+        let lives = self.lives(room, &known).await?;
+        let running =
+            |(life, id): (Option<Life>, &CallId)| Some((id.clone(), life?)).filter(|(_, life)| life.call.state == CallState::Running);
+        let running: HashMap<CallId, Life> = lives.into_iter().zip(&known).filter_map(running).collect();
+        let is_at_work =
+            |place: &str, id: &Option<CallId>| id.as_ref().and_then(|id| running.get(id)).is_some_and(|life| life.entry == place);
+        Ok(places.into_iter().zip(&ids).filter(|(place, id)| !is_at_work(place, id)).map(|(place, _)| place).collect())
     }
 
     /// Takes entries over and puts their calls where the next claim finds them; what was dealt with is acknowledged.
@@ -121,14 +196,14 @@ impl RedisStore {
             return Ok(());
         }
         let mut claim = Cmd::new();
-        claim.arg("XCLAIM").arg(&room.keys.stream).arg(&room.keys.group).arg("towpath").arg(ABANDONED_AFTER_MS);
+        claim.arg("XCLAIM").arg(&room.keys.stream).arg(&room.keys.group).arg(NOBODY).arg(FALLEN_AFTER_MS);
         for place in places {
             claim.arg(*place);
         }
         let entries = entry::read_entries(&self.shared.link.ask(&claim).await?);
         tracing::warn!(function = %room.function, count = entries.len(), "calls that a worker took and never answered are delivered again");
         let nobody = ClaimCalls {
-            worker: towpath_core::names::WorkerId::new("towpath").map_err(|error| StoreError::Corrupt(error.to_string()))?,
+            worker: towpath_core::names::WorkerId::new(NOBODY).map_err(|error| StoreError::Corrupt(error.to_string()))?,
             functions: Vec::new(),
             max: 0,
             lease: Duration::ZERO,
@@ -232,9 +307,11 @@ pub(crate) async fn sweep_for_ever(shared: Weak<Shared>) {
     }
 }
 
-fn read_pending(pending: &Value) -> Option<(String, String)> {
+fn read_pending(pending: &Value) -> Option<Pending> {
     let Value::Array(parts) = pending else { return None };
-    Some((value::text(parts.first()?)?.to_owned(), value::text(parts.get(1)?)?.to_owned()))
+    let text = |place: usize| parts.get(place).and_then(value::text).map(str::to_owned);
+    let idle_ms = u64::try_from(parts.get(2).and_then(value::number)?).ok()?;
+    Some(Pending { place: text(0)?, consumer: text(1)?, idle_ms })
 }
 
 /// A place in a stream, in the order of the stream.

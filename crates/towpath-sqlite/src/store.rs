@@ -361,6 +361,13 @@ impl InspectStore for SqliteStore {
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
         self.make(|tx| inspect::probe(tx)).await?;
         let (commits, moves) = (self.stats.commits.load(Ordering::Relaxed), self.stats.moves.load(Ordering::Relaxed));
-        Ok(StoreStatus { location: self.name.clone(), durability: self.durability, now: self.clock.now(), commits, moves })
+        Ok(StoreStatus {
+            location: self.name.clone(),
+            durability: self.durability,
+            now: self.clock.now(),
+            commits,
+            moves,
+            problems: Vec::new(),
+        })
     }
 }

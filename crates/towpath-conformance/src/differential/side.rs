@@ -138,7 +138,7 @@ impl Side {
             while let Some(news) = at_once(watch.next()) {
                 match news {
                     CallNews::Changed if heard == Heard::Nothing => heard = Heard::Changed,
-                    CallNews::Changed => {}
+                    CallNews::Changed | CallNews::Doubtful => {}
                     // The latest end counts, when an id has had two lives. Some stores go on saying it.
                     CallNews::Ended(call) if heard == Heard::Ended(Box::new(Call::clone(&call))) => break,
                     CallNews::Ended(call) => heard = Heard::Ended(Box::new(Call::clone(&call))),

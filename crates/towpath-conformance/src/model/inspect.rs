@@ -38,7 +38,14 @@ impl InspectStore for ModelStore {
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
-        Ok(self.look(|_, now| StoreStatus { location: "model:".to_owned(), durability: Durability::Memory, now, commits: 0, moves: 0 }))
+        Ok(self.look(|_, now| StoreStatus {
+            location: "model:".to_owned(),
+            durability: Durability::Memory,
+            now,
+            commits: 0,
+            moves: 0,
+            problems: Vec::new(),
+        }))
     }
 }
 

@@ -71,6 +71,8 @@ pub enum CallNews {
     Ended(Arc<Call>),
     /// The handler reported progress, or failed and will be tried again: look at the call.
     Changed,
+    /// The store is not what it was: look at the call, it may be gone.
+    Doubtful,
 }
 
 /// A call to take.

@@ -60,6 +60,14 @@ impl Ears {
         }
     }
 
+    /// Tells all who listen to any call that it may be gone.
+    pub(crate) fn doubt_all(&self) {
+        for ear in self.lock().values().flatten() {
+            // Whoever stopped listening is about to leave.
+            drop(ear.sender.send(CallNews::Doubtful));
+        }
+    }
+
     fn remember_end(&self, call_id: &CallId) {
         let mut ended = self.ended_here.lock().unwrap_or_else(PoisonError::into_inner);
         let (known, order) = &mut *ended;

@@ -108,6 +108,9 @@ impl RedisStore {
         let store = self.clone();
         tokio::spawn(async move {
             let taken = store.take_now(&want).await;
+            if taken.is_err() {
+                want.functions.iter().for_each(|wanted| store.sweep_soon(&store.room(&wanted.function)));
+            }
             if let Err(Ok(never_wanted)) = sender.send(taken) {
                 store.give_back(&want.worker, never_wanted).await;
             }
@@ -177,6 +180,9 @@ struct Reader {
 
 impl Reader {
     async fn run(mut self) {
+        if !self.room.read_before.swap(true, Ordering::AcqRel) {
+            self.store.sweep_soon(&self.room); // after one that died, perhaps
+        }
         loop {
             let nudges = self.room.nudges();
             if self.store.shared.queue.waiting_for(&self.room.function).is_empty() && self.leave() {
@@ -282,6 +288,7 @@ impl Reader {
 
     async fn recover(&mut self, error: &StoreError) {
         tracing::warn!(function = %self.room.function, %error, "reading calls failed; trying again");
+        self.store.sweep_soon(&self.room); // what the lost reply brought
         pause(self.trouble).await;
         self.trouble = (self.trouble * 2).min(RETRY_LAST);
     }

@@ -258,6 +258,7 @@ impl RedisStore {
 
     /// Makes the stream's group if it is not there: from the start of the stream, so that nothing that waits is passed over.
     pub(crate) async fn make_group(&self, room: &Room) -> Result<(), StoreError> {
+        self.shared.incarnation.doubt();
         let mut make = Cmd::new();
         make.arg("XGROUP").arg("CREATE").arg(&room.keys.stream).arg(&room.keys.group).arg("0").arg("MKSTREAM");
         match self.shared.link.ask(&make).await {

@@ -63,7 +63,7 @@ impl Script {
     }
 }
 
-/// A connection of one's own, for reads that block: nothing else waits behind them, and they have no time limit but their own. Dropping it
+/// A connection of one's own, for reads that block: nothing else waits behind them. They may block for five seconds. Dropping it
 /// closes it. After an error it is of no use any more: drop it and ask for another.
 pub(crate) struct Exclusive {
     link: Link,
@@ -234,7 +234,7 @@ impl Exclusive {
         ExclusiveId { address: self.wire.address.clone(), id: self.wire.client_id }
     }
 
-    /// Asks, for as long as it takes.
+    /// Asks. After an error nobody knows what became of it.
     pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, StoreError> {
         let replies = self.wire.send(std::slice::from_ref(command)).await;
         let reply = replies.map_err(|failure| error::lost(&self.wire.address, &failure))?.pop().unwrap_or(Value::Nil);

@@ -22,7 +22,8 @@ use crate::definition::{OfferRecord, WorkerRecord, function_member, read_definit
 use crate::store::RedisStore;
 
 impl RedisStore {
-    pub(super) async fn register_worker(&self, worker: RegisterWorker) -> Result<(), StoreError> {
+    pub(crate) async fn register_worker(&self, worker: RegisterWorker) -> Result<(), StoreError> {
+        let introduction = worker.clone();
         let RegisterWorker { worker_id, kind, offers } = worker;
         let now = self.shared.now();
         let (offers, definitions) = latest_of_each(offers);
@@ -30,7 +31,9 @@ impl RedisStore {
         let still = |dropped: &OfferRecord| offers.iter().any(|offer| offer.function == dropped.function);
         let dropped: Vec<FunctionKey> = before.into_iter().filter(|offer| !still(offer)).map(|offer| offer.function).collect();
         let record = WorkerRecord { kind, offers, registered_at: now };
-        self.write_worker(&worker_id, &record, &definitions, &dropped).await.map_err(half_done)
+        self.write_worker(&worker_id, &record, &definitions, &dropped).await.map_err(half_done)?;
+        self.shared.incarnation.introduced(&introduction, now);
+        Ok(())
     }
 
     async fn write_worker(
@@ -80,10 +83,15 @@ impl RedisStore {
         let mut replies = self.shared.link.ask_all(&ask).await?.into_iter();
         let _heard: Value = next(&mut replies)?;
         let (score, record): (Option<f64>, Option<Vec<u8>>) = (next(&mut replies)?, next(&mut replies)?);
-        match (score, record) {
-            (Some(_), Some(record)) => self.repeat_offers(worker, &WorkerRecord::read(&record)?).await.map_err(half_done),
-            _ => Ok(Heartbeat::Unknown),
+        let heard = match (score, record) {
+            (Some(_), Some(record)) => self.repeat_offers(worker, &WorkerRecord::read(&record)?).await.map_err(half_done)?,
+            _ => Heartbeat::Unknown,
+        };
+        match heard {
+            Heartbeat::Known => self.shared.incarnation.heard(worker, self.shared.now()),
+            Heartbeat::Unknown => self.shared.incarnation.doubt(),
         }
+        Ok(heard)
     }
 
     /// Says again all that may have been lost: to an old worker that destroyed the group, to a key that expired, to a sweep that ran
@@ -141,6 +149,7 @@ impl RedisStore {
         ];
         done(self.shared.link.ask_all(&remove).await?)?;
         self.shared.news.forget_worker(worker);
+        self.shared.incarnation.left(worker);
         Ok(handed_back)
     }
 

@@ -52,7 +52,7 @@ pub(crate) async fn health(State(app): State<App>) -> Result<Json<HealthBody>, A
     let store = app.probe().ask(&app).await?;
     let (functions, workers, now) = (app.store().functions().await?, app.store().workers().await?, app.clock().now());
     let oldest_queued_age = functions.iter().filter_map(|view| view.oldest_queued_at).min().map(|at| now.since(at));
-    let problems: Vec<String> = functions.iter().flat_map(|view| problems(view, now)).collect();
+    let problems: Vec<String> = store.problems.into_iter().chain(functions.iter().flat_map(|view| problems(view, now))).collect();
     let status = match (app.drain().has_begun(), problems.is_empty()) {
         (true, _) => "draining",
         (false, true) => "ok",

@@ -68,14 +68,20 @@ impl SubmittedCall {
             return result;
         }
         let mut patience_until = self.deadline + GRACE;
-        for looks_left in (0..LOOKS).rev() {
-            if let Some(call) = caller.listen(watch.as_mut(), patience_until).await {
-                return caller.result(call.outcome.as_ref());
+        let mut looks_left = LOOKS;
+        while looks_left > 0 {
+            match caller.listen(watch.as_mut(), patience_until).await {
+                Heard::Ended(call) => return caller.result(call.outcome.as_ref()),
+                Heard::Doubts => {}
+                Heard::NothingInTime => {
+                    looks_left -= 1;
+                    patience_until = caller.towpath.clock().now() + GRACE;
+                }
             }
             match caller.look().await {
                 Ok(Some(result)) => return result,
                 Err(error) if looks_left == 0 => return Err(error),
-                Ok(None) | Err(_) => patience_until = caller.towpath.clock().now() + GRACE,
+                Ok(None) | Err(_) => {}
             }
         }
         let message = format!("it has not ended {} seconds after its deadline; look it up later", u64::from(LOOKS) * GRACE.as_secs());
@@ -90,22 +96,32 @@ struct Caller {
     durability: Durability,
 }
 
+/// What somebody who waits for an end heard.
+enum Heard {
+    Ended(Arc<Call>),
+    /// The call may be gone.
+    Doubts,
+    NothingInTime,
+}
+
 impl Caller {
-    /// The call, once it has ended; `None` if that was not heard in time.
-    async fn listen(&self, watch: &mut dyn CallWatch, until: Timestamp) -> Option<Arc<Call>> {
+    /// Waits for the end of the call.
+    async fn listen(&self, watch: &mut dyn CallWatch, until: Timestamp) -> Heard {
         let ended = async {
             loop {
-                if let CallNews::Ended(call) = watch.next().await {
-                    return call;
+                match watch.next().await {
+                    CallNews::Ended(call) => return Heard::Ended(call),
+                    CallNews::Doubtful => return Heard::Doubts,
+                    CallNews::Changed => {}
                 }
             }
         };
         let clock = self.towpath.clock();
         tokio::select! {
             biased;
-            call = ended => Some(call),
+            heard = ended => heard,
             // Made only when it is polled: a call that is answered at once needs no timer.
-            () = async { clock.sleep_until(until).await } => None,
+            () = async { clock.sleep_until(until).await } => Heard::NothingInTime,
         }
     }
 
@@ -115,7 +131,10 @@ impl Caller {
         match self.towpath.retry_lost_replies(|| store.call(&self.call_id)).await {
             Ok(Some(view)) if view.call.state.has_ended() => Ok(Some(self.result(view.call.outcome.as_ref()))),
             Ok(Some(_unended)) => Ok(None),
-            Ok(None) => Err(self.unknown("it is no longer known: its outcome was kept as long as it asked for".to_owned())),
+            Ok(None) => {
+                let gone = "it is no longer known: its outcome was kept as long as it asked for, or the data of the store was replaced";
+                Ok(Some(Err(self.unknown(gone.to_owned()))))
+            }
             Err(error) => Err(CallError::Store { call_id: Some(self.call_id.clone()), error }),
         }
     }

@@ -1,0 +1,82 @@
+//! A hundred thousand calls that wait, and are worked off while the stream is trimmed behind them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use towpath::{CallContext, HandlerError, RunningWorker, Towpath};
+use towpath_redis_testing::RedisServer;
+
+use crate::crowd::{calls_or, runtime};
+use crate::rig::durable_redis;
+use crate::scene::now;
+use crate::support::wait_for;
+
+const STREAM: &str = "function:stream:__global__:count";
+const KEPT_FOR: Duration = Duration::from_secs(2);
+
+/// How often each call ran.
+struct Count {
+    runs: Vec<AtomicU8>,
+    done: AtomicUsize,
+}
+
+#[test]
+fn of_a_hundred_thousand_calls_each_runs_once_and_none_stays_in_the_stream() {
+    let (redis, calls, runtime) = (durable_redis(), calls_or(100_000), runtime());
+    let count = Arc::new(Count { runs: (0..calls).map(|_| AtomicU8::new(0)).collect(), done: AtomicUsize::new(0) });
+    let begun = now();
+    let towpath = runtime.block_on(async {
+        let towpath = Towpath::open(&redis.url()).await.unwrap();
+        drop(serve(&towpath, &count).await); // known from now on, and nobody serves it
+        let submits = futures_util::stream::iter(0..calls).map(|number| {
+            let call = towpath.call::<(), _>("count", &number).timeout(Duration::from_secs(120)).retain(KEPT_FOR);
+            async move { call.detach().await.unwrap_or_else(|error| panic!("{number}: {error}")) }
+        });
+        submits.buffer_unordered(2_000).for_each(|_| async {}).await;
+        towpath
+    });
+    println!("{calls} calls were taken in {:?}", begun.elapsed());
+    assert_eq!(length(&redis), calls, "all of them wait in the stream");
+
+    let workers: Vec<RunningWorker> = (0..3).map(|_| runtime.block_on(serve(&towpath, &count))).collect();
+    wait_for("half of the calls to be done", || (count.done.load(Ordering::Relaxed) >= calls / 2).then_some(()));
+    let left = length(&redis);
+    assert!(left <= calls - calls / 4, "half of the calls are done, and the stream has still {left} entries");
+    wait_for("all calls to be done", || (count.done.load(Ordering::Relaxed) >= calls).then_some(()));
+    println!("they were done after {:?}", begun.elapsed());
+
+    let [queued, running] = ["queued", "running"].map(|state| redis.cli(&["hget", &key("counts"), state]));
+    wait_for("the stream to be trimmed", || (length(&redis) == 0).then_some(()));
+    for kept in ["calls", "requests", "outcomes"] {
+        wait_for("what is kept of ended calls to go away", || (redis.cli(&["hlen", &key(kept)]) == "0").then_some(()));
+    }
+    wait_for("their ids to be forgotten", || (redis.cli(&["hlen", "towpath:where"]) == "0").then_some(()));
+    let other = count.runs.iter().filter(|runs| runs.load(Ordering::Relaxed) != 1).count();
+    assert_eq!((other, queued.as_str(), running.as_str()), (0, "0", "0"), "count in is count out");
+    println!("nothing was left after {:?}", begun.elapsed());
+    runtime.block_on(async {
+        for worker in workers {
+            worker.drain().await;
+        }
+    });
+}
+
+async fn serve(towpath: &Towpath, count: &Arc<Count>) -> RunningWorker {
+    let count = Arc::clone(count);
+    let worker = towpath.worker().concurrency(256).function("count", move |number: usize, _: CallContext| {
+        count.runs[number].fetch_add(1, Ordering::Relaxed);
+        count.done.fetch_add(1, Ordering::Relaxed);
+        async { Ok::<_, HandlerError>(()) }
+    });
+    worker.start().await.unwrap()
+}
+
+fn length(redis: &RedisServer) -> usize {
+    redis.cli(&["xlen", STREAM]).parse().unwrap()
+}
+
+fn key(room: &str) -> String {
+    format!("towpath:{room}:{{{STREAM}}}")
+}

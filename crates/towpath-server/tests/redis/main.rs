@@ -1,0 +1,23 @@
+//! The real binary on a real Redis, in all the trouble that a Redis, a network and a kill -9 can make.
+//!
+//! Each test also looks whether the fault it is about really happened; a run without it proves nothing and says so.
+
+#![expect(clippy::unwrap_used, reason = "a test whose ground is missing fails, and says where")]
+
+mod backlog;
+#[path = "../cli/crash/caller.rs"]
+mod caller;
+#[path = "../cli/crash/careless.rs"]
+mod careless;
+mod crowd;
+mod killed;
+mod paused;
+mod pull_worker;
+mod recovery;
+mod repeated;
+mod rig;
+mod scene;
+mod sharing;
+#[path = "../cli/support.rs"]
+#[expect(dead_code, reason = "the tests of the command line use more of it")]
+mod support;

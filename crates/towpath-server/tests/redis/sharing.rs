@@ -1,0 +1,142 @@
+//! Two servers and several workers on one Redis: they share the work, and whoever leaves hands over what it holds.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use towpath::{CallContext, HandlerError, Towpath};
+
+use crate::caller::Caller;
+use crate::crowd::{Crowd, ids, runtime};
+use crate::pull_worker::{self, Pace, runs};
+use crate::rig::{durable_redis, serve};
+use crate::scene::now;
+use crate::support::{Server, wait_for};
+
+/// Whoever takes over has begun so long after the other was told to stop.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+#[test]
+fn two_servers_and_four_workers_share_the_work() {
+    const CALLS: usize = 5_000;
+    let redis = durable_redis();
+    let servers = [serve(&redis.url()), serve(&redis.url())];
+    let notes: Vec<_> = (0..4).map(|worker| servers[0].path(&format!("runs-{worker}"))).collect();
+    let start = |(number, notes): (usize, &std::path::PathBuf)| pull_worker::start_noting(&servers[number % 2], "echo", notes, Pace::QUICK);
+    let _workers: Vec<_> = notes.iter().enumerate().map(start).collect();
+    let told = Crowd::call(&redis.url(), "echo", ids(CALLS), 512).told();
+    assert_eq!(told.answers.len(), CALLS);
+    let shares: Vec<usize> = notes.iter().map(|notes| runs(notes).len()).collect();
+    println!("{CALLS} calls in shares of {shares:?}");
+    assert_eq!(shares.iter().sum::<usize>(), CALLS, "each call ran once");
+    assert!(shares.iter().all(|share| *share >= CALLS / 20), "somebody got next to nothing: {shares:?}");
+}
+
+/// When each call began, by the clock of this process.
+type Starts = Arc<Mutex<BTreeMap<String, Vec<Instant>>>>;
+
+fn begin(starts: &Starts, call_id: &str) {
+    starts.lock().unwrap().entry(call_id.to_owned()).or_default().push(now());
+}
+
+#[test]
+fn a_worker_that_is_told_to_stop_hands_its_calls_over_at_once() {
+    const CALLS: usize = 8;
+    let redis = durable_redis();
+    let servers = [serve(&redis.url()), serve(&redis.url())];
+    let never = ["--exec", "exec sleep 60", "--concurrency", "8", "--drain-timeout", "0s"];
+    let mut leaving = servers[0].worker("slow", &never);
+    let ids: Vec<String> = (0..CALLS).map(|_| servers[1].submit("slow", "{}", &["--timeout", "60s"])).collect();
+    for id in &ids {
+        leaving.event("started", |event| event["event"] == "started" && event["call_id"] == id.as_str());
+    }
+    let (runtime, starts) = (runtime(), Starts::default());
+    let staying = runtime.block_on(async {
+        let (towpath, starts) = (Towpath::open(&redis.url()).await.unwrap(), Arc::clone(&starts));
+        let worker = towpath.worker().function("slow", move |_: Value, ctx: CallContext| {
+            begin(&starts, ctx.call_id().as_str());
+            async { Ok::<_, HandlerError>("from the one that stayed") }
+        });
+        worker.start().await.unwrap()
+    });
+    // It waits for calls already.
+    let first = servers[1].submit("slow", "{}", &[]);
+    wait_for("the other worker to answer a call", || starts.lock().unwrap().get(&first).map(drop));
+
+    let told_to_stop = now();
+    leaving.signal(Signal::SIGTERM);
+    let caller = Caller::new();
+    for id in &ids {
+        let call = caller.ended(&servers[1].url, id);
+        assert_eq!((&call["outcome"]["data"], &call["crashes"]), (&json!("from the one that stayed"), &json!(0)), "{call}");
+        let took = starts.lock().unwrap()[id][0] - told_to_stop;
+        assert!(took < AT_ONCE, "{id} was handed over after {took:?}");
+    }
+    let left = leaving.event("left", |event| event["event"] == "left");
+    println!("handed over after {:?}; {left}", starts.lock().unwrap().values().map(|starts| starts[0]).max().unwrap() - told_to_stop);
+    assert!(leaving.ends().success());
+    runtime.block_on(staying.drain());
+}
+
+/// A place to which calls are pushed: it keeps them until it is told to answer.
+#[derive(Clone)]
+struct Target {
+    starts: Starts,
+    answering: watch::Sender<bool>,
+}
+
+async fn keep(State(target): State<Target>, Json(posted): Json<Value>) -> Response {
+    begin(&target.starts, posted["call_id"].as_str().unwrap());
+    let answered = target.answering.subscribe().wait_for(|answering| *answering).await.is_ok();
+    Json(json!({ "answered": answered })).into_response()
+}
+
+fn pushing(store: &str) -> Server {
+    let arguments = ["serve", "--store", store, "--listen", "127.0.0.1:0", "--allow-target", "127.0.0.1", "--drain-timeout", "0s"];
+    Server::start_with(tempfile::tempdir().unwrap(), &arguments)
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_hands_the_calls_that_it_pushes_over_at_once() {
+    const CALLS: usize = 12;
+    let redis = durable_redis();
+    let (runtime, target) = (runtime(), Target { starts: Starts::default(), answering: watch::Sender::new(false) });
+    let url = runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let router = axum::Router::new().fallback(keep).with_state(target.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        url
+    });
+    let (mut leaving, caller) = (pushing(&redis.url()), Caller::new());
+    caller.define_as(&leaving.url, "pushed", &json!({ "target": { "url": url } }));
+    let ids: Vec<String> = (0..CALLS).map(|number| format!("call-{number}")).collect();
+    for id in &ids {
+        caller.submit(&leaving.url, "pushed", id);
+    }
+    wait_for("all calls to be posted", || (target.starts.lock().unwrap().len() == CALLS).then_some(()));
+    let staying = pushing(&redis.url());
+    wait_for("the other server to serve it too", || {
+        let (_, body) = caller.get(&staying.url, "/v1/workers")?;
+        (body["workers"].as_array()?.len() == 2).then_some(())
+    });
+
+    let told_to_stop = now();
+    leaving.process.signal(Signal::SIGTERM);
+    wait_for("all calls to be posted again", || target.starts.lock().unwrap().values().all(|starts| starts.len() > 1).then_some(()));
+    let took = target.starts.lock().unwrap().values().map(|starts| starts[1]).max().unwrap() - told_to_stop;
+    assert!(took < AT_ONCE, "handed over after {took:?}");
+    println!("handed over after {took:?}");
+    target.answering.send_replace(true);
+    for id in &ids {
+        let call = caller.ended(&staying.url, id);
+        assert_eq!((&call["outcome"]["data"]["answered"], &call["crashes"]), (&json!(true), &json!(0)), "{call}");
+    }
+    assert!(leaving.process.ends().success());
+}
