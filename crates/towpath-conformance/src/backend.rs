@@ -13,6 +13,12 @@ use crate::model::ModelStore;
 pub trait Backend: Send + Sync {
     /// An empty store that lives by this clock alone. Two of them share nothing.
     async fn fresh(&self, clock: Arc<dyn Clock>) -> Box<dyn UnderTest>;
+
+    /// Whether submits are counted without a gap, so that cursors are the model's. Where several servers keep the calls, a refused submit
+    /// may leave a gap: cursors still lead from page to page, but cannot be compared.
+    fn counts_without_gaps(&self) -> bool {
+        true
+    }
 }
 
 /// One store under test. Dropping it leaves nothing behind.

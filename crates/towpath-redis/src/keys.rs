@@ -19,7 +19,8 @@ impl Keys {
     /// All that belongs to one function.
     pub(crate) fn function(&self, function: &FunctionKey) -> FunctionKeys {
         let stream = format!("function:stream:{}:{}", function.scope, function.name);
-        let own = |room: &str| format!("{}:{room}:{{{stream}}}", self.prefix);
+        let tagged = tagged(&stream);
+        let own = |room: &str| format!("{}:{room}:{tagged}", self.prefix);
         FunctionKeys {
             calls: own("calls"),
             requests: own("requests"),
@@ -79,7 +80,7 @@ impl Keys {
     pub(crate) fn inbox(caller: &str, function: Option<&FunctionKeys>) -> String {
         match function {
             None => format!("function:response:inbox:{caller}"),
-            Some(function) => format!("function:response:inbox:{caller}:{{{}}}", function.stream),
+            Some(function) => format!("function:response:inbox:{caller}:{}", tagged(&function.stream)),
         }
     }
 
@@ -126,6 +127,31 @@ pub(crate) struct FunctionKeys {
     pub(crate) workers: String,
 }
 
+/// The stream's name with the hash tag that puts a key beside it. A name with braces may have a tag of its own already.
+fn tagged(stream: &str) -> String {
+    match hash_tag(stream) {
+        Some(tag) => format!("{{{tag}}}:{stream}"),
+        None => format!("{{{stream}}}"),
+    }
+}
+
+/// What a Cluster takes for the hash tag of a key: what stands between the first `{` and the next `}`, if there is anything.
+fn hash_tag(key: &str) -> Option<&str> {
+    let (_, rest) = key.split_once('{')?;
+    rest.split_once('}').map(|(tag, _)| tag).filter(|tag| !tag.is_empty())
+}
+
+/// Why a function cannot be kept in a Cluster: no key of ours could lie beside its stream.
+pub(crate) fn unfit_for_cluster(function: &FunctionKey) -> Option<String> {
+    let stream = format!("function:stream:{}:{}", function.scope, function.name);
+    let fits = hash_tag(&stream).is_some() || !stream.contains(['{', '}']);
+    (!fits).then(|| {
+        format!(
+            "the name of function '{function}' has a brace without its partner, which a Redis Cluster cannot place: choose another name"
+        )
+    })
+}
+
 /// Hash of the seeds: what a worker says about one function it serves.
 pub(crate) fn meta(worker: &WorkerId, function: &FunctionName) -> String {
     format!("function:meta:{worker}:{function}")
@@ -143,3 +169,45 @@ pub(crate) fn response(call_id: &CallId) -> String {
 
 /// String of the seeds: the shared configuration, JSON.
 pub(crate) const GLOBAL_CONFIG: &str = "function:global_config";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use towpath_core::names::{FunctionName, Scope};
+
+    use super::*;
+
+    fn function(scope: &str, name: &str) -> FunctionKey {
+        FunctionKey { scope: Scope::new(scope).unwrap(), name: FunctionName::new(name).unwrap() }
+    }
+
+    #[test]
+    fn a_functions_own_keys_have_the_hash_tag_of_its_stream_or_it_is_refused() {
+        let keys = Keys::new("towpath");
+        for name in ["add", "a:b", "{a}", "x{a}y{b}", "{{a}}"] {
+            let function = function("__global__", name);
+            let of = keys.function(&function);
+            let slot = |key: &str| hash_tag(key).unwrap_or(key).to_owned();
+            assert_eq!(slot(&of.calls), slot(&of.stream), "{name}");
+            assert_eq!(slot(&Keys::inbox("c", Some(&of))), slot(&of.stream), "{name}");
+            assert_eq!(unfit_for_cluster(&function), None, "{name}");
+        }
+        for name in ["a}", "{", "a{}b", "}{"] {
+            assert!(unfit_for_cluster(&function("__global__", name)).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_two_functions_share_a_key() {
+        let keys = Keys::new("towpath");
+        let names = [("a", "b"), ("a", "b:c"), ("__global__", "b"), ("a", "{b}"), ("a", "b}"), ("a", "calls"), ("calls", "a")];
+        let mut seen = HashSet::new();
+        for (scope, name) in names {
+            let of = keys.function(&function(scope, name));
+            for key in [of.stream, of.calls, of.requests, of.due, of.ready, of.definition] {
+                assert!(seen.insert(key.clone()), "{key}");
+            }
+        }
+    }
+}

@@ -21,6 +21,7 @@
 //! | `news` | wake-ups between processes |
 //! | `registry` | functions, workers, the shared configuration |
 //! | `timers`, `agenda` | what happens by itself |
+//! | `sweep` | short streams, and what fell between a stream and a worker |
 //! | `inspect` | reads for people |
 //! | `floor` | the bare programs that the store is measured against |
 
@@ -47,6 +48,7 @@ mod registry;
 mod room;
 mod script;
 mod store;
+mod sweep;
 mod timers;
 mod value;
 

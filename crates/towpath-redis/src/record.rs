@@ -195,13 +195,7 @@ pub(crate) fn payload(bytes: &[u8]) -> towpath_core::payload::Payload {
     towpath_core::payload::Payload::from_json(bytes.to_vec())
 }
 
-/// A progress report: its number and what it says.
-pub(crate) fn write_progress(number: u32, report: &[u8]) -> Vec<u8> {
-    let mut text = format!("{number}\n").into_bytes();
-    text.extend_from_slice(report);
-    text
-}
-
+/// A progress report as the script wrote it: its number and what it says.
 pub(crate) fn read_progress(bytes: &[u8]) -> Option<(u32, towpath_core::payload::Payload)> {
     let split = bytes.iter().position(|byte| *byte == b'\n')?;
     let number = std::str::from_utf8(&bytes[..split]).ok()?.parse().ok()?;

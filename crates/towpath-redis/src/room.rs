@@ -1,7 +1,7 @@
 //! What a process keeps in mind about one function: its keys, and the queues in which questions about it pile up.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::watch;
 use towpath_core::names::FunctionKey;
@@ -29,6 +29,8 @@ pub(crate) struct Room {
     limited: AtomicBool,
     /// A reader is at work.
     pub(crate) reading: AtomicBool,
+    /// Entries acknowledged since the stream was last trimmed.
+    pub(crate) acks: AtomicU64,
 }
 
 impl Room {
@@ -45,6 +47,7 @@ impl Room {
             nudges: watch::Sender::new(0),
             limited: AtomicBool::new(false),
             reading: AtomicBool::new(false),
+            acks: AtomicU64::new(0),
         }
     }
 

@@ -9,6 +9,7 @@ pub(crate) static MOVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_
 pub(crate) static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/take.lua")));
 pub(crate) static ADOPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/adopt.lua")));
 pub(crate) static PROGRESS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/progress.lua")));
+pub(crate) static TRIM: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/trim.lua")));
 pub(crate) static REPLAY: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/replay.lua")));
 
 /// The words handed to a script, one after the other.

@@ -18,18 +18,20 @@ use crate::agenda::Agenda;
 use crate::calls::ears::Ears;
 use crate::calls::inbox::Inboxes;
 use crate::calls::load::read_member;
+use crate::calls::old_peers::ReplyLists;
 use crate::calls::queue::Queue;
 use crate::clock::ServerClock;
 use crate::definition::read_definition;
 use crate::durability::{Guarantee, Unfit, Wanted};
 use crate::held::HeldCalls;
-use crate::keys::Keys;
-use crate::link::{Link, Script};
+use crate::keys::{Keys, unfit_for_cluster};
+use crate::link::{Link, Script, trouble};
 use crate::news::{Heard, News};
 use crate::options::RedisOptions;
 use crate::pause::pause;
 use crate::registry::PeersSeen;
 use crate::room::Room;
+use crate::sweep::sweep_for_ever;
 use crate::value;
 
 /// A store on Redis. Clones share it.
@@ -50,6 +52,7 @@ pub(crate) struct Shared {
     pub(crate) news: News,
     pub(crate) ears: Ears,
     pub(crate) inboxes: Inboxes,
+    pub(crate) reply_lists: ReplyLists,
     pub(crate) queue: Queue,
     pub(crate) held: HeldCalls,
     pub(crate) agenda: Agenda,
@@ -66,6 +69,7 @@ impl RedisStore {
         clock.measure(&link).await?;
         let store = Self::start(options, link, Arc::new(clock.clone())).await?;
         tokio::spawn(follow_the_server(Arc::downgrade(&store.shared), clock));
+        tokio::spawn(sweep_for_ever(Arc::downgrade(&store.shared)));
         Ok(store)
     }
 
@@ -90,6 +94,7 @@ impl RedisStore {
             news,
             ears: Ears::default(),
             inboxes: Inboxes::default(),
+            reply_lists: ReplyLists::default(),
             queue: Queue::default(),
             held: HeldCalls::default(),
             agenda: Agenda::default(),
@@ -124,6 +129,19 @@ impl RedisStore {
         let room = Arc::new(Room::new(&self.shared.keys, function));
         rooms.insert(function.clone(), Arc::clone(&room));
         room
+    }
+
+    /// Refuses a function that cannot be kept here.
+    pub(crate) fn check_place(&self, function: &FunctionKey) -> Result<(), StoreError> {
+        match unfit_for_cluster(function).filter(|_| self.shared.link.is_cluster()) {
+            Some(why) => Err(trouble(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// The functions that this process has to do with.
+    pub(crate) fn rooms_in_use(&self) -> Vec<Arc<Room>> {
+        self.shared.rooms.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// All functions that are known.

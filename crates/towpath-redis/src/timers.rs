@@ -11,6 +11,7 @@ use towpath_core::names::{CallId, WorkerId};
 use towpath_core::store::{Fired, StoreError, TimerStore};
 use towpath_core::time::Timestamp;
 
+use crate::calls::entry::is_inbox;
 use crate::calls::moves::{Move, ended};
 use crate::pause::pause;
 use crate::record::Life;
@@ -96,6 +97,9 @@ impl RedisStore {
             match due {
                 Due::Worker(worker) => fired.workers_removed += u64::from(self.remove_worker(&worker).await?),
                 Due::Call(room, life) => {
+                    if self.was_answered(&life, now).await? {
+                        continue;
+                    }
                     let max_deliveries = match policies.get(&room.member) {
                         Some(known) => *known,
                         None => {
@@ -135,6 +139,17 @@ impl RedisStore {
         }
         fired.ended.extend(order.iter().filter_map(|call_id| ended_calls.remove(call_id)));
         Ok(())
+    }
+
+    /// Whether an old worker has answered a call that is about to end, and whoever waited for the answer is gone.
+    async fn was_answered(&self, life: &Life, now: Timestamp) -> Result<bool, StoreError> {
+        let ends = !life.call.state.has_ended() && now >= life.call.deadline;
+        if !ends || life.channels.iter().all(|channel| is_inbox(channel)) {
+            return Ok(false);
+        }
+        let Some(reply) = self.old_reply_of(&life.call.call_id).await? else { return Ok(false) };
+        self.take_old_reply(Some(life.call.call_id.clone()), &reply).await?;
+        Ok(true)
     }
 
     /// A worker that let a lease run out may be gone: its claims that wait end empty.

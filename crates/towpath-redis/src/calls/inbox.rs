@@ -22,6 +22,15 @@ const BLOCK_S: u64 = 5;
 const FETCH_MAX: i64 = 512;
 const RETRY: Duration = Duration::from_millis(100);
 
+/// Where an answer goes.
+#[derive(Clone)]
+pub(crate) struct ReplyTo {
+    /// The list that the store pushes to when the call ends; empty when nobody waits.
+    pub(crate) told: String,
+    /// The list that the entry names. An old worker that comes later pushes to it, so it is never empty.
+    pub(crate) written: String,
+}
+
 /// The inboxes that are being read.
 #[derive(Default)]
 pub(crate) struct Inboxes {
@@ -36,12 +45,19 @@ impl Shared {
 }
 
 impl RedisStore {
-    /// The list on which the answer to a call that is about to be submitted is awaited; empty when nobody listens.
-    pub(crate) async fn reply_channel(&self, room: &Arc<Room>, call_id: &CallId) -> String {
-        if !self.shared.ears.expect_answer(call_id) {
-            return String::new();
+    /// Where the answer to a call that is about to be submitted shall go.
+    pub(crate) async fn reply_to(&self, room: &Arc<Room>, call_id: &CallId) -> ReplyTo {
+        let listened_to = self.shared.ears.expect_answer(call_id);
+        // Whoever cannot say takes the way that everybody understands.
+        if !self.all_take_inboxes(&room.function).await.unwrap_or(false) {
+            self.await_old_reply(call_id);
+            return ReplyTo { told: crate::keys::response(call_id), written: crate::keys::response(call_id) };
         }
-        self.open_inbox(room)
+        if listened_to {
+            let inbox = self.open_inbox(room);
+            return ReplyTo { told: inbox.clone(), written: inbox };
+        }
+        ReplyTo { told: String::new(), written: crate::keys::response(call_id) }
     }
 
     /// The inbox, being read from now on.
@@ -90,7 +106,7 @@ async fn peek(line: &mut Exclusive, inbox: &str) -> Result<bool, StoreError> {
 }
 
 /// Hands out all answers that are there, oldest first, and removes them.
-async fn fetch(shared: &Shared, line: &mut Exclusive, inbox: &str) -> Result<(), StoreError> {
+async fn fetch(shared: &Arc<Shared>, line: &mut Exclusive, inbox: &str) -> Result<(), StoreError> {
     loop {
         let mut all = Cmd::new();
         all.arg("LRANGE").arg(inbox).arg(-FETCH_MAX).arg(-1);
@@ -99,7 +115,13 @@ async fn fetch(shared: &Shared, line: &mut Exclusive, inbox: &str) -> Result<(),
             return Ok(());
         }
         for answer in answers.iter().rev() {
-            hand_out(shared, value::bytes(answer).unwrap_or_default());
+            let answer = value::bytes(answer).unwrap_or_default();
+            if answer.first() == Some(&b'{') {
+                // An old worker has taken a call that was not meant for one, and answers as it knows how.
+                RedisStore { shared: Arc::clone(shared) }.take_old_reply(None, answer).await?;
+            } else {
+                hand_out(shared, answer);
+            }
         }
         let mut trim = Cmd::new();
         trim.arg("LTRIM").arg(inbox).arg(0).arg(-(i64::try_from(answers.len()).unwrap_or(FETCH_MAX)) - 1);

@@ -3,6 +3,7 @@
 //! | room | what it does |
 //! |---|---|
 //! | `submit` | takes calls |
+//! | `reserve` | ids and sequences in a Cluster |
 //! | `entry` | the stream's entries and the replies, as old peers write and read them |
 //! | `take` | delivers waiting calls to a worker |
 //! | `queue` | claims that wait, first come first served, and the readers that block for them |
@@ -11,6 +12,7 @@
 //! | `hold` | what a worker does with a call it holds |
 //! | `ears` | who waits for a call in this process |
 //! | `inbox` | answers that come from other processes |
+//! | `old_peers` | answers of workers that know no record and no inbox |
 
 pub(crate) mod ears;
 pub(crate) mod entry;
@@ -18,8 +20,10 @@ mod hold;
 pub(crate) mod inbox;
 pub(crate) mod load;
 pub(crate) mod moves;
+pub(crate) mod old_peers;
 pub(crate) mod queue;
 mod replay;
+mod reserve;
 pub(crate) mod submit;
 mod take;
 

@@ -47,6 +47,17 @@ impl Move {
         Self { before, after: Some(life) }
     }
 
+    /// The same call, waiting outside the stream because its entry is lost.
+    pub(crate) fn outside(before: Life) -> Self {
+        let life = Life { version: before.version + 1, entry: String::new(), ..before.clone() };
+        Self { before, after: Some(life) }
+    }
+
+    /// Whether an entry of the stream is acknowledged with it.
+    fn acknowledges(&self) -> bool {
+        !self.before.entry.is_empty() && self.after.as_ref().is_some_and(|after| after.entry.is_empty())
+    }
+
     /// The call as it will be.
     pub(crate) fn after_or(&self, otherwise: Life) -> Life {
         self.after.clone().unwrap_or(otherwise)
@@ -74,7 +85,7 @@ impl Move {
             (_, Some(due)) => args.number(due.as_millis()),
         }
         args.push(format!("{}{}", letter(after.call.state), u8::from(after.call.parked)));
-        args.push(entry_effect(&self.before, &after.call));
+        args.push(entry_effect(&self.before, after));
         args.push(if ended {
             "e"
         } else if is_put_off(&self.before.call, &after.call) {
@@ -88,10 +99,11 @@ impl Move {
 }
 
 /// What becomes of the call's entry in the stream: see the script.
-fn entry_effect(before: &Life, after: &Call) -> &'static str {
-    match (before.call.state, after.state) {
-        (CallState::Running, CallState::Running) if leaves_the_stream(before, after) => "h",
+fn entry_effect(before: &Life, after: &Life) -> &'static str {
+    match (before.call.state, after.call.state) {
+        (CallState::Running, CallState::Running) if before.call.lease_until != after.call.lease_until => "h",
         (CallState::Running, CallState::Running) => ".",
+        (CallState::Queued, CallState::Queued) if before.entry != after.entry => "r",
         (CallState::Running, CallState::Queued) | (CallState::Delayed, CallState::Queued) => "r",
         (CallState::Running, CallState::Delayed) => "y",
         (CallState::Running, _ended) => "a",
@@ -206,15 +218,21 @@ impl RedisStore {
                 self.shared.ears.tell(&is.call_id, &CallNews::Changed);
             }
             let frees_room = was.state == CallState::Running && (is.state != CallState::Running || is.parked && !was.parked);
-            brings_work |= entry_effect(&one.before, is) == "r" || frees_room && room.is_limited();
+            brings_work |= entry_effect(&one.before, after) == "r" || frees_room && room.is_limited();
             if let Some(due) = is.due() {
                 self.shared.agenda.note(due);
             }
         }
+        self.note_acks(room, made.iter().filter(|one| one.acknowledges()).count() as u64);
         if brings_work {
-            room.ring();
-            self.shared.news.publish_ready(&room.function).await;
+            self.brings_work(room).await;
         }
+    }
+
+    /// Something waits outside the stream, or there is room for it: whoever waits in any process shall look.
+    pub(crate) async fn brings_work(&self, room: &Room) {
+        room.ring();
+        self.shared.news.publish_ready(&room.function).await;
     }
 }
 

@@ -86,6 +86,9 @@ impl RedisStore {
         if want.max == 0 || want.functions.is_empty() {
             return Ok(Vec::new());
         }
+        for wanted in &want.functions {
+            self.check_place(&wanted.function)?;
+        }
         let until = self.shared.now() + want.wait;
         let taken = self.take_beside(want.clone()).await?;
         if !taken.is_empty() || want.wait.is_zero() {

@@ -7,7 +7,7 @@ use towpath_core::time::millis;
 
 use super::entry::added_fields;
 use super::load::Found;
-use super::submit::Reserved;
+use super::reserve::Reserved;
 use crate::record::{Life, write_tail};
 use crate::script::{Args, REPLAY};
 use crate::store::RedisStore;
@@ -29,7 +29,10 @@ impl RedisStore {
             match self.run_replay(&found, settled, new, sequence).await? {
                 1 => return Ok(Replayed::Submitted),
                 0 => {} // somebody was faster: look again
-                _taken => return Ok(Replayed::NotDead),
+                _taken => {
+                    self.unreserve(&found.room, &replay_id).await?;
+                    return Ok(Replayed::NotDead);
+                }
             }
         }
     }
@@ -68,7 +71,7 @@ impl RedisStore {
             args.push("inputItem");
             args.push(item.as_bytes());
         }
-        for (name, value) in [("responseChannel", ""), ("proto", "1")] {
+        for (name, value) in [("responseChannel", crate::keys::response(&new_id).as_str()), ("proto", "1")] {
             args.push(name);
             args.push(value);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redis::{Cmd, Value};
+use redis::Value;
 use towpath_core::call::Call;
 use towpath_core::names::CallId;
 use towpath_core::store::{Durability, StoreError, SubmitCall, Submitted};
@@ -10,6 +10,8 @@ use towpath_core::time::{Timestamp, millis};
 use towpath_core::worker::HEALTHY_FOR;
 
 use super::entry::added_fields;
+use super::inbox::ReplyTo;
+use super::reserve::Reserved;
 use crate::lane::heard;
 use crate::record::{Life, write_request_extras};
 use crate::room::Room;
@@ -21,8 +23,7 @@ use crate::value;
 #[derive(Clone)]
 pub(crate) struct ToSubmit {
     call: Arc<SubmitCall>,
-    /// The list on which the answer is awaited; empty when nobody waits.
-    channel: String,
+    reply_to: ReplyTo,
     /// Only in a Cluster, where the sequence is handed out beforehand.
     sequence: u64,
 }
@@ -40,25 +41,38 @@ pub(crate) enum Judged {
 
 impl RedisStore {
     pub(crate) async fn submit_call(&self, call: SubmitCall) -> Result<Submitted, StoreError> {
+        self.check_place(&call.request.function)?;
         let room = self.room(&call.request.function);
         let call = Arc::new(call);
-        let channel = self.reply_channel(&room, &call.call_id).await;
+        let reply_to = self.reply_to(&room, &call.call_id).await;
+        let submitted = self.submit_to(&room, &call, reply_to).await;
+        if !matches!(submitted, Ok(Submitted::Accepted { .. } | Submitted::Existing { .. }) | Err(StoreError::Unknown(_))) {
+            self.await_old_reply_no_more(&call.call_id);
+        }
+        submitted
+    }
+
+    async fn submit_to(&self, room: &Arc<Room>, call: &Arc<SubmitCall>, reply_to: ReplyTo) -> Result<Submitted, StoreError> {
         loop {
-            let sequence = match self.reserve(&room, &call.call_id).await? {
+            let sequence = match self.reserve(room, &call.call_id).await? {
                 Reserved::Sequence(sequence) => sequence,
-                Reserved::BelongsTo(_another) => return Ok(Submitted::Conflict { call_id: call.call_id.clone() }),
+                Reserved::BelongsToAnother => return Ok(Submitted::Conflict { call_id: call.call_id.clone() }),
             };
-            let to_submit = ToSubmit { call: Arc::clone(&call), channel: channel.clone(), sequence };
-            let (store, flushed_room) = (self.clone(), Arc::clone(&room));
+            let to_submit = ToSubmit { call: Arc::clone(call), reply_to: reply_to.clone(), sequence };
+            let (store, flushed_room) = (self.clone(), Arc::clone(room));
             let mut receivers = room.submits.ask([to_submit], move |batch| {
                 let (store, room) = (store.clone(), Arc::clone(&flushed_room));
                 async move { store.flush_submits(&room, &batch).await }
             });
             let Some(receiver) = receivers.pop() else { continue };
-            return match heard(receiver).await? {
+            let judged = heard(receiver).await?;
+            if matches!(judged, Judged::UnknownFunction | Judged::NoWorkers | Judged::Overloaded { .. }) {
+                self.unreserve(room, &call.call_id).await?;
+            }
+            return match judged {
                 Judged::Again => continue,
                 Judged::Accepted { deadline, durability } => Ok(Submitted::Accepted { deadline, durability }),
-                Judged::Existing { call_id, life, request } => self.existing(&room, &call, call_id, &life, &request),
+                Judged::Existing { call_id, life, request } => self.existing(room, call, call_id, &life, &request),
                 Judged::Foreign(call_id) => Ok(Submitted::Conflict { call_id }),
                 Judged::UnknownFunction => Ok(Submitted::UnknownFunction),
                 Judged::NoWorkers => Ok(Submitted::NoWorkers),
@@ -115,32 +129,6 @@ impl RedisStore {
         }
         Ok(judged)
     }
-
-    /// In a Cluster: the id is this function's from now on, and the call has its place in the order. One server does both in the script.
-    pub(crate) async fn reserve(&self, room: &Room, call_id: &CallId) -> Result<Reserved, StoreError> {
-        if !self.shared.link.is_cluster() {
-            return Ok(Reserved::Sequence(0));
-        }
-        let (mut place, mut next, mut owner) = (Cmd::new(), Cmd::new(), Cmd::new());
-        place.arg("HSETNX").arg(self.shared.keys.whereabouts()).arg(call_id.as_str()).arg(&room.member);
-        owner.arg("HGET").arg(self.shared.keys.whereabouts()).arg(call_id.as_str());
-        next.arg("INCR").arg(self.shared.keys.sequence());
-        if value::number(&self.shared.link.ask(&place).await?) == Some(0) {
-            let owner = self.shared.link.ask(&owner).await?;
-            if let Some(owner) = value::text(&owner).filter(|owner| *owner != room.member) {
-                return Ok(Reserved::BelongsTo(owner.to_owned()));
-            }
-        }
-        let next = self.shared.link.ask(&next).await?;
-        let sequence = value::number(&next).and_then(|number| u64::try_from(number).ok()).ok_or_else(|| value::strange("INCR", &next))?;
-        Ok(Reserved::Sequence(sequence))
-    }
-}
-
-/// What came of reserving an id.
-pub(crate) enum Reserved {
-    Sequence(u64),
-    BelongsTo(String),
 }
 
 impl ToSubmit {
@@ -149,7 +137,7 @@ impl ToSubmit {
         let SubmitCall { call_id, request, timeout, retain, fail_without_workers } = &*self.call;
         let call = Call::submitted(call_id.clone(), now, *timeout, *retain);
         let deadline = call.deadline;
-        let channels = if self.channel.is_empty() { Vec::new() } else { vec![self.channel.clone()] };
+        let channels = Some(self.reply_to.told.clone()).filter(|channel| !channel.is_empty()).into_iter().collect();
         let key = request.idempotency_key.clone();
         let life = Life { version: 1, entry: String::new(), sequence: 0, key: key.clone(), channels, call };
         args.push(call_id.as_str());
@@ -162,7 +150,7 @@ impl ToSubmit {
         args.number(deadline.as_millis());
         args.push(request.params.as_bytes());
         args.push(request.input_item.as_ref().map_or(&b""[..], |item| item.as_bytes()));
-        args.push(self.channel.as_str());
+        args.push(self.reply_to.written.as_str());
         args.number(millis(*timeout));
         args.push(write_request_extras(request));
         let added = added_fields(request);

@@ -13,7 +13,7 @@ use towpath_core::time::{Timestamp, millis};
 use super::entry::{self, Entry, TIMEOUT_UNSAID};
 use super::load::Found;
 use super::moves::{Move, REPLY_KEPT_MS};
-use super::submit::Reserved;
+use super::reserve::Reserved;
 use crate::record::Life;
 use crate::room::Room;
 use crate::script::{ADOPT, Args, TAKE};

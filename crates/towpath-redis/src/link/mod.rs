@@ -127,20 +127,11 @@ impl Link {
 
     /// Runs a script on the server that has these keys. All of them belong to one function, or the store is no Cluster.
     pub(crate) async fn run(&self, script: &Script, keys: &[&str], args: &[Vec<u8>]) -> Result<Value, StoreError> {
-        let mut command = Cmd::new();
-        command.arg("EVALSHA").arg(&script.sha).arg(keys.len()).arg(keys).arg(args);
-        let reply = self.send(std::slice::from_ref(&command)).await?.pop().unwrap_or(Value::Nil);
-        if !error::is_no_script(&reply) {
-            return checked(reply);
-        }
-        let mut load = Cmd::new();
-        load.arg("SCRIPT").arg("LOAD").arg(script.code);
-        let replies = self.send(&[load, command]).await?;
-        // The first error is the reason for the second.
-        replies.into_iter().try_fold(Value::Nil, |_, reply| checked(reply))
+        self.run_with(script, keys, args, &[]).await.map(|(reply, _)| reply)
     }
 
-    /// Runs a script and, behind it on the same connection, commands that ask what became of it.
+    /// Runs a script and, behind it on the same connection, commands without keys that ask what became of it: `WAIT` speaks only of what
+    /// its own connection has written.
     pub(crate) async fn run_with(
         &self,
         script: &Script,
@@ -152,16 +143,17 @@ impl Link {
         command.arg("EVALSHA").arg(&script.sha).arg(keys.len()).arg(keys).arg(args);
         let mut commands = vec![command];
         commands.extend_from_slice(behind);
-        let mut replies = self.ask_all(&commands).await?;
-        if replies.first().is_some_and(error::is_no_script) {
+        let mut replies = self.send(&commands).await?.into_iter();
+        let mut reply = replies.next().unwrap_or(Value::Nil);
+        if error::is_no_script(&reply) {
             let mut load = Cmd::new();
             load.arg("SCRIPT").arg("LOAD").arg(script.code);
-            self.ask(&load).await?;
-            replies = self.ask_all(&commands).await?;
+            commands.insert(0, load);
+            replies = self.send(&commands).await?.into_iter();
+            checked(replies.next().unwrap_or(Value::Nil))?;
+            reply = replies.next().unwrap_or(Value::Nil);
         }
-        let confirmed = replies.split_off(1.min(replies.len()));
-        let reply = checked(replies.pop().unwrap_or(Value::Nil))?;
-        Ok((reply, confirmed))
+        Ok((checked(reply)?, replies.collect()))
     }
 
     /// A connection of one's own to the server that has this key.

@@ -40,6 +40,9 @@ const OLD_WORKERS_EVERY: Duration = Duration::from_secs(1);
 #[async_trait]
 impl RegistryStore for RedisStore {
     async fn register(&self, worker: RegisterWorker) -> Result<(), StoreError> {
+        for offer in &worker.offers {
+            self.check_place(&offer.definition.key)?;
+        }
         self.register_worker(worker).await
     }
 
@@ -52,6 +55,7 @@ impl RegistryStore for RedisStore {
     }
 
     async fn define(&self, function: FunctionDefinition) -> Result<(), StoreError> {
+        self.check_place(&function.key)?;
         self.define_function(&function, Definition::Replace).await
     }
 
@@ -60,6 +64,7 @@ impl RegistryStore for RedisStore {
     }
 
     async fn find(&self, function: &FunctionKey, until: Timestamp) -> Result<Option<FunctionView>, StoreError> {
+        self.check_place(function)?;
         let mut changes = self.shared.news.functions();
         let mut over = self.shared.clock.sleep_until(until);
         loop {

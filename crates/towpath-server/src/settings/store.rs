@@ -176,7 +176,8 @@ mod tests {
     #[test]
     fn what_was_named_wins_and_then_the_environment() {
         let queue = ("EXECUTIONS_MODE", "queue");
-        let cases: [(Option<&str>, &[(&str, &str)], &str, StoreSource); 7] = [
+        type Case<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)], &'a str, StoreSource);
+        let cases: [Case<'_>; 7] = [
             (Some("memory:"), &[("TOWPATH_STORE", "redis://a"), queue], "memory:", StoreSource::Argument),
             (None, &[("TOWPATH_STORE", "redis://a"), queue], "redis://a", StoreSource::Variable),
             (None, &[("TOWPATH_STORE", " "), queue], "redis://localhost:6379/0", StoreSource::QueueMode),

@@ -7,6 +7,7 @@ mod crash;
 mod doctor;
 mod listing;
 mod offline;
+mod redis;
 mod serving;
 mod store;
 mod support;

@@ -79,7 +79,8 @@ impl Ran {
 pub(crate) fn towpath(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("TOWPATH_") {
+        let ours = |name: &str| ["TOWPATH_", "EXECUTIONS_MODE", "QUEUE_BULL_"].iter().any(|begin| name.starts_with(begin));
+        if ours(&name.to_string_lossy()) {
             command.env_remove(name);
         }
     }

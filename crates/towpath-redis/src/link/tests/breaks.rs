@@ -6,7 +6,7 @@ use redis::Value;
 use towpath_core::store::{StoreError, StoreTrouble};
 use towpath_redis_testing::{FaultProxy, RedisServer};
 
-use super::{ask, command, eventually, open, text, try_open, unavailable, unknown};
+use super::{ask, break_is_seen, command, eventually, open, text, try_open, unavailable, unknown};
 use crate::link::Script;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -30,7 +30,7 @@ async fn a_connection_that_broke_while_nobody_used_it_is_replaced_without_an_err
     let link = open(&proxy.url()).await;
     for round in 0..20 {
         proxy.cut();
-        eventually("the server sees us gone", async || !server.cli(&["client", "list"]).contains("name=towpath")).await;
+        break_is_seen(&link).await;
         assert_eq!(ask(&link, "INCR a").await, Ok(Value::Int(round + 1)), "in round {round}");
     }
 }
@@ -73,7 +73,7 @@ async fn one_caller_reconnects_for_all() {
     let proxy = FaultProxy::before(server.port());
     let link = open(&proxy.url()).await;
     proxy.cut();
-    eventually("the server sees us gone", async || !server.cli(&["client", "list"]).contains("name=towpath")).await;
+    break_is_seen(&link).await;
     let asking: Vec<_> = (0..100)
         .map(|_| {
             let link = link.clone();
@@ -107,20 +107,12 @@ async fn packets_that_come_late_are_no_break() {
     let proxy = FaultProxy::before(server.port());
     let link = open(&proxy.url()).await;
     proxy.stall();
-    let asking = {
+    let mut asking = {
         let link = link.clone();
         tokio::spawn(async move { ask(&link, "INCR a").await })
     };
-    // It is under way and stays there.
-    assert!(
-        tokio::time::timeout(Duration::from_millis(1000), async {
-            while !asking.is_finished() {
-                tokio::task::yield_now().await
-            }
-        })
-        .await
-        .is_err()
-    );
+    let answered = tokio::time::timeout(Duration::from_secs(1), &mut asking).await;
+    assert!(answered.is_err(), "an answer came through");
     proxy.pass();
     assert_eq!(asking.await.unwrap(), Ok(Value::Int(1)));
     assert_eq!(proxy.accepted(), 1);
@@ -156,19 +148,27 @@ async fn a_server_that_stands_still_is_unknown_and_used_again_when_it_goes_on() 
 async fn a_demoted_master_is_read_only_and_left() {
     let server = RedisServer::start();
     let link = open(&server.url()).await;
-    let mut exclusive = link.exclusive("jobs").await.unwrap();
-    let read = tokio::spawn(async move { exclusive.ask(&command("BLPOP jobs 0")).await });
-    eventually("the read blocks", async || text(&link, "INFO clients").await.contains("blocked_clients:1")).await;
     let mut lives = link.lives();
     lives.mark_unchanged();
     server.cli(&["replicaof", "127.0.0.1", "1"]);
-    let said = unavailable(read.await.unwrap());
-    assert!(said.contains("UNBLOCKED") && said.contains("looks for the master"), "{said}");
     let refused = ask(&link, "SET a 1").await;
     assert!(matches!(&refused, Err(StoreError::Unavailable(StoreTrouble::ReadOnly(_)))), "{refused:?}");
     server.cli(&["replicaof", "no", "one"]);
     assert_eq!(ask(&link, "SET a 1").await, Ok(Value::Okay));
     assert!(lives.has_changed().unwrap(), "it still uses the connection to the demoted one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocking_read_that_sees_a_master_demoted_ends_and_takes_the_shared_connection_with_it() {
+    let server = RedisServer::start();
+    let link = open(&server.url()).await;
+    let mut exclusive = link.exclusive("jobs").await.unwrap();
+    let read = tokio::spawn(async move { exclusive.ask(&command("BLPOP jobs 0")).await });
+    eventually("the read blocks", async || text(&link, "INFO clients").await.contains("blocked_clients:1")).await;
+    server.cli(&["replicaof", "127.0.0.1", "1"]);
+    let said = unavailable(read.await.unwrap());
+    assert!(said.contains("UNBLOCKED") && said.contains("looks for the master"), "{said}");
+    break_is_seen(&link).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

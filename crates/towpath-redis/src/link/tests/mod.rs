@@ -11,7 +11,7 @@ use std::time::Duration;
 use redis::{Cmd, FromRedisValue, Value};
 use towpath_core::store::StoreError;
 
-use super::Link;
+use super::{Link, Way};
 use crate::options::RedisOptions;
 
 async fn try_open(url: &str) -> Result<Link, StoreError> {
@@ -49,6 +49,12 @@ async fn eventually(what: &str, mut it_is_so: impl AsyncFnMut() -> bool) {
         }
     };
     tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap_or_else(|_| panic!("after 30 s still not: {what}"));
+}
+
+/// Waits until the link has seen that its connection is gone.
+async fn break_is_seen(link: &Link) {
+    let Way::Single(line) = &*link.way else { panic!("a Cluster has many connections") };
+    eventually("the break is seen", async || line.alive().is_none()).await;
 }
 
 /// Why nothing was written.

@@ -1,0 +1,72 @@
+//! The Redis store keeps every promise on a Cluster of three masters too, where nothing spans two functions.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use towpath_conformance::backend::{Backend, UnderTest};
+use towpath_conformance::differential::explore;
+use towpath_conformance::suite::{all_cases, run};
+use towpath_core::clock::Clock;
+use towpath_core::store::Store;
+use towpath_redis::{RedisOptions, RedisStore};
+use towpath_redis_testing::ClusterRig;
+
+/// One Cluster, emptied for every case.
+struct ThreeMasters {
+    rig: ClusterRig,
+}
+
+struct ClusterUnderTest {
+    store: RedisStore,
+    options: RedisOptions,
+    clock: Arc<dyn Clock>,
+}
+
+#[async_trait]
+impl Backend for ThreeMasters {
+    async fn fresh(&self, clock: Arc<dyn Clock>) -> Box<dyn UnderTest> {
+        for node in &self.rig.nodes {
+            node.cli(&["FLUSHALL"]);
+        }
+        let options = RedisOptions::parse(&self.rig.url()).expect("the rig names itself");
+        let store = open(&options, &clock).await;
+        Box::new(ClusterUnderTest { store, options, clock })
+    }
+
+    fn counts_without_gaps(&self) -> bool {
+        false
+    }
+}
+
+async fn open(options: &RedisOptions, clock: &Arc<dyn Clock>) -> RedisStore {
+    RedisStore::open_by_clock(options.clone(), Arc::clone(clock)).await.expect("the Cluster is up")
+}
+
+#[async_trait]
+impl UnderTest for ClusterUnderTest {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.store.clone())
+    }
+
+    async fn reopen(&mut self) {
+        self.store.close().await;
+        self.store = open(&self.options, &self.clock).await;
+    }
+}
+
+#[tokio::test]
+async fn the_whole_suite_holds_on_a_cluster() {
+    let backend = ThreeMasters { rig: ClusterRig::start() };
+    for case in all_cases() {
+        println!("{}", case.name);
+        run(&backend, case.run).await;
+    }
+}
+
+#[tokio::test]
+async fn random_operations_agree_with_the_model_on_a_cluster() {
+    let backend = ThreeMasters { rig: ClusterRig::start() };
+    if let Err(divergence) = explore(&backend, 0..30, 300).await {
+        panic!("the Cluster and the model disagree.\n{divergence}");
+    }
+}

@@ -1,0 +1,258 @@
+//! The doctor on real servers: what it finds when one is well, when it is set up to lose calls, and when it may hardly look.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath_core::clock::{Clock, VirtualClock};
+use towpath_core::store::Durability;
+use towpath_core::time::Timestamp;
+use towpath_redis::doctor::{Check, Examination, Verdict, admit, examine};
+use towpath_redis::{RedisOptions, Unfit, acl_rule};
+use towpath_redis_testing::{ClusterRig, RedisServer, SentinelRig, ServerBuilder, until};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server that nothing is wrong with.
+fn well() -> ServerBuilder {
+    RedisServer::build().append_only("everysec").line("maxmemory 100mb")
+}
+
+/// A clock that agrees with the server's.
+fn clock_of(server: &RedisServer) -> Arc<dyn Clock> {
+    let time = server.cli(&["time"]);
+    let seconds: i64 = time.lines().next().and_then(|line| line.trim().parse().ok()).expect("TIME begins with the seconds");
+    Arc::new(VirtualClock::starting_at(Timestamp::from_millis(seconds * 1_000 + 500)))
+}
+
+async fn examined(server: &RedisServer, change: impl FnOnce(&mut RedisOptions)) -> Examination {
+    let mut options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    change(&mut options);
+    examine(&options, clock_of(server)).await
+}
+
+fn found<'a>(examination: &'a Examination, name: &str) -> &'a Check {
+    let check = examination.checks.iter().find(|check| check.name == name);
+    check.unwrap_or_else(|| panic!("no check {name} in {:#?}", examination.checks))
+}
+
+/// What is not as it should be, but for how busy this machine is.
+fn troubles(examination: &Examination) -> Vec<(&str, Verdict)> {
+    let checks = examination.checks.iter().filter(|check| check.verdict != Verdict::Ok && check.name != "latency" && check.name != "clock");
+    checks.map(|check| (check.name, check.verdict)).collect()
+}
+
+#[tokio::test]
+async fn a_server_that_is_well_is_found_so_and_left_as_it_was() {
+    let server = well().start();
+    let examination = examined(&server, |_| ()).await;
+    assert_eq!(troubles(&examination), [], "{examination:#?}");
+    assert_eq!(examination.durability, Some(Durability::Everysec));
+    assert_eq!(server.cli(&["dbsize"]).trim(), "0", "the doctor leaves nothing behind");
+}
+
+#[tokio::test]
+async fn settings_that_lose_calls_or_cut_connections_are_each_named() {
+    let bad = ["maxmemory-policy allkeys-lru", "timeout 3", "tcp-keepalive 0"];
+    let server = bad.iter().fold(RedisServer::build(), |server, line| server.line(*line)).start();
+    let examination = examined(&server, |options| options.durability = Some(Durability::Always)).await;
+    assert_eq!(examination.durability, None);
+    let expected = [
+        ("durability", Verdict::Fail),
+        ("eviction", Verdict::Fail),
+        ("memory", Verdict::Warn),
+        ("timeout", Verdict::Warn),
+        ("tcp-keepalive", Verdict::Warn),
+    ];
+    assert_eq!(troubles(&examination), expected);
+    assert!(found(&examination, "eviction").says.contains("accepted calls are thrown away"));
+    assert!(found(&examination, "durability").advice.as_ref().unwrap().contains("appendfsync always"));
+}
+
+#[tokio::test]
+async fn memory_that_is_nearly_full_is_a_failure() {
+    let server = well().start();
+    let info = server.cli(&["info", "memory"]);
+    let used = info.lines().find_map(|line| line.trim().strip_prefix("used_memory:")?.parse::<u64>().ok()).expect("INFO says it");
+    server.cli(&["config", "set", "maxmemory", &(used + 1_000).to_string()]);
+    let examination = examined(&server, |_| ()).await;
+    assert_eq!(found(&examination, "memory").verdict, Verdict::Fail);
+}
+
+#[tokio::test]
+async fn a_server_whose_clock_is_off_is_told() {
+    let server = well().start();
+    let options = RedisOptions::parse(&server.url()).unwrap();
+    let an_hour_ago = clock_of(&server).now().as_millis() - 3_600_000;
+    let examination = examine(&options, Arc::new(VirtualClock::starting_at(Timestamp::from_millis(an_hour_ago)))).await;
+    let clock = found(&examination, "clock");
+    assert_eq!(clock.verdict, Verdict::Warn);
+    assert!(clock.says.contains("ahead"), "{}", clock.says);
+}
+
+#[tokio::test]
+async fn replicas_count_for_what_they_are_asked_to_confirm() {
+    let primary = well().start();
+    let replica = well().line(format!("replicaof 127.0.0.1 {}", primary.port())).start();
+    until("the replica is in step", PATIENCE, || primary.cli(&["info", "replication"]).contains("state=online"));
+    let replicated = |wanted| {
+        move |options: &mut RedisOptions| {
+            options.durability = Some(Durability::Replicated);
+            options.replicas = wanted;
+        }
+    };
+    let enough = examined(&primary, replicated(1)).await;
+    assert_eq!((troubles(&enough), enough.durability), (vec![], Some(Durability::Replicated)));
+    let few = examined(&primary, replicated(2)).await;
+    assert_eq!(troubles(&few), [("durability", Verdict::Fail), ("replicas", Verdict::Fail)]);
+    let on_replica = examined(&replica, |_| ()).await;
+    assert_eq!(found(&on_replica, "role").verdict, Verdict::Fail);
+    primary.cli(&["config", "set", "appendonly", "no"]);
+    let would_be_emptied = examined(&primary, |_| ()).await;
+    assert_eq!(found(&would_be_emptied, "replicas").verdict, Verdict::Fail);
+}
+
+#[tokio::test]
+async fn only_what_can_work_is_admitted_and_the_rest_says_what_to_change() {
+    let server = RedisServer::build().line("maxmemory-policy allkeys-lru").start();
+    let options = RedisOptions::parse(&server.url()).unwrap();
+    let warned: Vec<&str> = admit(&options).await.unwrap().iter().map(|check| check.name).collect();
+    assert_eq!(warned, ["durability", "eviction"]);
+    let refusal = async |options: RedisOptions| match admit(&options).await {
+        Err(Unfit::Refused(says)) => says,
+        other => panic!("{other:?}"),
+    };
+    let more = RedisOptions { durability: Some(Durability::Everysec), ..options.clone() };
+    assert!(refusal(more).await.contains("appendonly yes"));
+    let replica = RedisServer::build().line(format!("replicaof 127.0.0.1 {}", server.port())).start();
+    assert!(refusal(RedisOptions::parse(&replica.url()).unwrap()).await.contains("replica"));
+    drop(server);
+    assert!(matches!(admit(&options).await, Err(Unfit::Store(_))), "a server that is away is no wrong setting");
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_us_is_told_from_one_that_is_away() {
+    let server = well().password("open-sesame").start();
+    let wrong = examined(&server, |options| options.password = Some("hunter2".to_owned())).await;
+    let connection = found(&wrong, "connection");
+    assert_eq!(connection.verdict, Verdict::Fail);
+    assert!(connection.advice.as_ref().unwrap().contains("password") && !connection.says.contains("hunter2"), "{connection:?}");
+    let right = examined(&server, |options| options.password = Some("open-sesame".to_owned())).await;
+    assert_eq!(troubles(&right), []);
+    let options = RedisOptions::parse(&server.url()).unwrap();
+    let clock = clock_of(&server);
+    drop(server);
+    let away = examine(&options, clock).await;
+    assert!(found(&away, "connection").advice.as_ref().unwrap().contains("start it"), "{away:?}");
+    assert_eq!(away.checks.len(), 1, "there is nothing else to look at");
+}
+
+/// The rule as a line of redis.conf knows it: without `ACL SETUSER name`.
+fn rules(prefix: &str) -> String {
+    let rule = acl_rule("app", "secret", prefix);
+    rule.strip_prefix("ACL SETUSER app ").expect("it makes the user").to_owned()
+}
+
+fn as_app(options: &mut RedisOptions) {
+    options.username = Some("app".to_owned());
+    options.password = Some("secret".to_owned());
+}
+
+#[tokio::test]
+async fn the_printed_user_has_every_right_that_is_needed_and_no_other() {
+    let server = well().start();
+    let rule = acl_rule("app", "secret", "mine");
+    assert_eq!(server.cli(&rule.split(' ').collect::<Vec<_>>()).trim(), "OK", "the line can be sent as it is");
+    let as_app_with_prefix = |options: &mut RedisOptions| {
+        as_app(options);
+        options.prefix = "mine".to_owned();
+    };
+    assert_eq!(troubles(&examined(&server, as_app_with_prefix).await), []);
+    let dry = |command: &str| {
+        let words: Vec<&str> = ["acl", "dryrun", "app"].into_iter().chain(command.split(' ')).collect();
+        server.cli(&words).trim().to_owned()
+    };
+    assert_eq!(dry("get mine:x"), "OK");
+    for forbidden in ["flushall", "keys *", "config set save 1", "get others", "xgroup destroy function:a b", "eval return 0", "acl list"] {
+        assert_ne!(dry(forbidden), "OK", "{forbidden}");
+    }
+}
+
+#[tokio::test]
+async fn rights_that_are_missing_are_named_with_what_they_are_for() {
+    let lacking = format!("{} -xadd -publish resetkeys ~function:*", rules("towpath"));
+    let deaf = format!("{} resetchannels", rules("towpath"));
+    let server = well().user("app", &lacking).user("deaf", &deaf).start();
+    let examination = examined(&server, as_app).await;
+    let (rights, keys) = (found(&examination, "rights"), found(&examination, "keys"));
+    assert_eq!((rights.verdict, keys.verdict), (Verdict::Fail, Verdict::Fail));
+    assert!(rights.says.contains("user app") && rights.says.contains("xadd (calls as they come in)"), "{}", rights.says);
+    assert!(keys.says.contains("towpath:") && !keys.says.contains("the channel"), "{}", keys.says);
+    let as_deaf = |options: &mut RedisOptions| {
+        as_app(options);
+        options.username = Some("deaf".to_owned());
+    };
+    let examination = examined(&server, as_deaf).await;
+    assert!(found(&examination, "keys").says.contains("the channel"), "{:?}", found(&examination, "keys"));
+}
+
+#[tokio::test]
+async fn what_may_not_be_looked_at_is_a_warning_and_no_crash() {
+    let half_blind = format!("{} -config", rules("towpath"));
+    let blind = format!("{half_blind} -info");
+    let server = well().user("app", &half_blind).user("blind", &blind).start();
+    let examination = examined(&server, as_app).await;
+    let expected = [("durability", Verdict::Warn), ("timeout", Verdict::Unknown), ("tcp-keepalive", Verdict::Unknown)];
+    assert_eq!(troubles(&examination), expected);
+    assert_eq!(examination.durability, Some(Durability::Everysec), "the least that an append-only file can mean");
+    let as_blind = |options: &mut RedisOptions| {
+        as_app(options);
+        options.username = Some("blind".to_owned());
+    };
+    let examination = examined(&server, as_blind).await;
+    assert_eq!(found(&examination, "version").verdict, Verdict::Unknown);
+    assert_eq!(found(&examination, "eviction").verdict, Verdict::Unknown);
+    assert_eq!(found(&examination, "scripts").verdict, Verdict::Ok, "the rest is looked at");
+}
+
+#[tokio::test]
+async fn ghosts_lost_bodies_and_missing_groups_are_found_in_functions_that_are_ours() {
+    let server = well().start();
+    let now = clock_of(&server).now().as_millis();
+    server.cli(&["eval", "redis.call('SADD', 'towpath:functions', '__global__\\nadd', '__global__\\nlost')", "0"]);
+    // Three workers: one alive, one silent for a minute, one whose record has expired. And one of a function that is not ours.
+    server.cli(&["sadd", "function:add", "alive", "silent", "gone"]);
+    server.cli(&["sadd", "function:others", "nobody"]);
+    server.cli(&["hset", "function:meta:alive:add", "lastHeartbeat", &now.to_string()]);
+    server.cli(&["hset", "function:meta:silent:add", "lastHeartbeat", &(now - 60_000).to_string()]);
+    let stream = "function:stream:__global__:add";
+    server.cli(&["xgroup", "create", stream, "group:add", "0", "mkstream"]);
+    for id in ["1-1", "1-2"] {
+        server.cli(&["xadd", stream, id, "callId", "x"]);
+    }
+    server.cli(&["xreadgroup", "group", "group:add", "silent", "streams", stream, ">"]);
+    server.cli(&["xclaim", stream, "group:add", "silent", "0", "1-1", "idle", "300000", "justid"]);
+    server.cli(&["xdel", stream, "1-2"]);
+    server.cli(&["xadd", "function:stream:__global__:lost", "1-1", "callId", "y"]);
+
+    let examination = examined(&server, |_| ()).await;
+    let says = |name| found(&examination, name).says.clone();
+    assert_eq!(troubles(&examination), ["registry", "groups", "deliveries", "bodies"].map(|name| (name, Verdict::Warn)));
+    assert!(says("registry").contains("2 worker(s)"), "{}", says("registry"));
+    assert!(says("registry").contains("silent (add)") && says("registry").contains("gone (add)"), "{}", says("registry"));
+    assert!(says("groups").contains("lost"), "{}", says("groups"));
+    assert!(says("deliveries").contains("2 under way") && says("deliveries").contains("300 s"), "{}", says("deliveries"));
+    assert!(says("bodies").contains("1-2"), "{}", says("bodies"));
+}
+
+#[tokio::test]
+async fn a_cluster_and_a_master_behind_sentinels_are_looked_at_too() {
+    let cluster = ClusterRig::start();
+    let sentinels = SentinelRig::start();
+    for url in [cluster.url(), sentinels.url()] {
+        let options = RedisOptions::parse(&url).unwrap();
+        let examination = examine(&options, clock_of(&sentinels.servers[0])).await;
+        for check in ["connection", "version", "role", "rights", "keys", "scripts", "registry"] {
+            assert_eq!(found(&examination, check).verdict, Verdict::Ok, "{url}: {:?}", found(&examination, check));
+        }
+    }
+}
