@@ -69,6 +69,7 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
     of("zpopmin", CALLS, "ZPOPMIN KEY"),
     of("sadd", CALLS, "SADD KEY a"),
     of("srem", CALLS, "SREM KEY a"),
+    of("scard", CALLS, "SCARD KEY"),
     of("smembers", CALLS, "SMEMBERS KEY"),
     of("sismember", CALLS, "SISMEMBER KEY a"),
     of("lpush", ANSWERS, "LPUSH KEY a"),

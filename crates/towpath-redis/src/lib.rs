@@ -21,6 +21,7 @@
 //! | `news` | wake-ups between processes |
 //! | `registry` | functions, workers, the shared configuration |
 //! | `timers`, `agenda` | what happens by itself |
+//! | `timing` | how soon it is looked for what goes wrong |
 //! | `sweep` | short streams, and what fell between a stream and a worker |
 //! | `inspect` | reads for people |
 //! | `floor` | the bare programs that the store is measured against |
@@ -51,6 +52,7 @@ mod script;
 mod store;
 mod sweep;
 mod timers;
+mod timing;
 mod value;
 
 pub use acl::acl_rule;
@@ -58,3 +60,4 @@ pub use clock::ServerClock;
 pub use durability::Unfit;
 pub use options::{Address, InvalidRedisUrl, Place, RedisOptions, Tls};
 pub use store::RedisStore;
+pub use timing::Timing;

@@ -8,6 +8,8 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use thiserror::Error;
 use towpath_core::store::Durability;
 
+use crate::timing::Timing;
+
 /// What our own keys start with unless the URL says otherwise.
 const DEFAULT_PREFIX: &str = "towpath";
 
@@ -80,6 +82,8 @@ pub struct RedisOptions {
     pub replicas: u32,
     /// Who opens it, for people who look at the server's client list.
     pub owner: String,
+    /// How soon it is looked for what goes wrong without anybody being told. No URL says it.
+    pub timing: Timing,
 }
 
 /// Why a URL names no Redis.
@@ -106,6 +110,7 @@ impl RedisOptions {
             durability: None,
             replicas: 1,
             owner: "towpath".to_owned(),
+            timing: Timing::default(),
         }
     }
     /// Reads a URL, or says what is wrong with it.

@@ -36,6 +36,10 @@ pub(crate) struct Room {
     pub(crate) swept_soon: AtomicBool,
     /// The connection that the last reader blocked on, for the next one.
     pub(crate) line: Mutex<Option<Exclusive>>,
+    /// How often the stream was swept.
+    pub(crate) sweeps: AtomicU64,
+    /// The submit sequence up to which the latest walk through the calls went.
+    pub(crate) walked_to: AtomicU64,
     /// Entries acknowledged since the stream was last trimmed.
     pub(crate) acks: AtomicU64,
 }
@@ -57,6 +61,8 @@ impl Room {
             read_before: AtomicBool::new(false),
             swept_soon: AtomicBool::new(false),
             line: Mutex::new(None),
+            sweeps: AtomicU64::new(0),
+            walked_to: AtomicU64::new(0),
             acks: AtomicU64::new(0),
         }
     }

@@ -10,6 +10,7 @@ pub(crate) static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new(include_
 pub(crate) static ADOPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/adopt.lua")));
 pub(crate) static PROGRESS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/progress.lua")));
 pub(crate) static TRIM: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/trim.lua")));
+pub(crate) static BACK: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/back.lua")));
 pub(crate) static REPLAY: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/replay.lua")));
 
 /// The words handed to a script, one after the other.

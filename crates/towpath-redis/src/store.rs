@@ -32,7 +32,7 @@ use crate::options::RedisOptions;
 use crate::pause::pause;
 use crate::registry::PeersSeen;
 use crate::room::Room;
-use crate::sweep::sweep_for_ever;
+use crate::sweep::{sweep_for_ever, tend_for_ever};
 use crate::value;
 
 /// A store on Redis. Clones share it.
@@ -73,6 +73,7 @@ impl RedisStore {
         let store = Self::start(options, link, Arc::new(clock.clone())).await?;
         tokio::spawn(follow_the_server(Arc::downgrade(&store.shared), clock));
         tokio::spawn(sweep_for_ever(Arc::downgrade(&store.shared)));
+        tokio::spawn(tend_for_ever(Arc::downgrade(&store.shared)));
         Ok(store)
     }
 

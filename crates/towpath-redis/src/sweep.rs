@@ -1,65 +1,46 @@
 //! Keeping streams short, and finding what fell between the stream and a worker: entries that somebody read and never dealt with, and
 //! calls whose entry was taken away by others. Nothing here is in the way of a call that goes well.
+//!
+//! | room | what it does |
+//! |---|---|
+//! | `abandoned` | entries that somebody read and never dealt with |
+//! | `vanished` | calls whose entry is gone |
+//! | `beside_old` | functions that old workers serve: streams kept shorter, and work put where they find it |
 
-use std::collections::{HashMap, HashSet};
+mod abandoned;
+mod beside_old;
+mod vanished;
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
-use towpath_core::call::CallState;
-use towpath_core::names::CallId;
-use towpath_core::store::{ClaimCalls, StoreError};
+use towpath_core::store::StoreError;
 
-use crate::calls::entry;
-use crate::calls::moves::Move;
 use crate::pause::pause;
-use crate::record::Life;
 use crate::room::Room;
 use crate::script::TRIM;
 use crate::store::{RedisStore, Shared};
 use crate::value;
+use vanished::Walk;
+
+pub(crate) use beside_old::tend_for_ever;
 
 /// A stream is trimmed at the latest so long after something in it was acknowledged, or when so much was.
 const TRIM_AFTER: Duration = Duration::from_secs(1);
 const TRIM_ACKS: u64 = 4_096;
-/// An entry that was read so long ago and is not in our books was read by somebody who is gone; the seeds have the same length.
-const ABANDONED_AFTER_MS: u64 = 30_000;
 /// Ours write down what they have read at once. What is not written down so much later fell from a process that died in between, or whose
 /// reply was lost. Should it only have been slow, it finds that the call is not its own: nothing runs twice for it.
 const FALLEN_AFTER_MS: u64 = 2_000;
-/// How often both are looked for.
-const SWEEP_EVERY: Duration = Duration::from_secs(15);
 const PAGE: usize = 200;
-/// The consumer that takes over what fell.
-const NOBODY: &str = "towpath";
-
-/// An entry that somebody has read and not acknowledged.
-struct Pending {
-    place: String,
-    consumer: String,
-    idle_ms: u64,
-}
-
-/// Who reads a stream.
-struct Readers {
-    ours: HashSet<String>,
-    /// Old peers that were heard of lately: what they have read may still be at work.
-    old: HashSet<String>,
-}
-
-impl Readers {
-    fn have_lost(&self, one: &Pending) -> bool {
-        if one.consumer == NOBODY || self.ours.contains(&one.consumer) {
-            return one.idle_ms >= FALLEN_AFTER_MS;
-        }
-        one.idle_ms >= ABANDONED_AFTER_MS && !self.old.contains(&one.consumer)
-    }
-}
+/// Beside old workers every so many sweeps look at calls one by one: numbers alone cannot tell a call of ours from one of theirs.
+const WALK_EVERY: u64 = 4;
 
 /// How a stream is, after it was trimmed.
 struct Trimmed {
-    left: i64,
+    /// How many entries may be calls that wait.
+    may_wait: i64,
+    /// How many calls should wait in it.
     should_wait: i64,
 }
 
@@ -89,18 +70,21 @@ impl RedisStore {
     }
 
     async fn trim(&self, room: &Room) -> Result<Trimmed, StoreError> {
-        let keys = [room.keys.stream.as_str(), &room.keys.counts, &room.keys.ready];
+        let keys = [room.keys.stream.as_str(), &room.keys.counts, &room.keys.ready, &room.keys.aside];
         let reply = value::array("a trim", self.shared.link.run(&TRIM, &keys, &[]).await?)?;
         let number = |place: usize| reply.get(place).and_then(value::number).unwrap_or_default();
-        Ok(Trimmed { left: number(1), should_wait: number(2) })
+        Ok(Trimmed { may_wait: number(1), should_wait: number(2) })
     }
 
     /// Looks for what fell between the stream and a worker, and puts it where the next claim finds it.
     pub(crate) async fn sweep(&self, room: &Arc<Room>) -> Result<(), StoreError> {
         self.reclaim_abandoned(room).await?;
-        let trimmed = self.trim(room).await?;
-        if trimmed.should_wait > trimmed.left {
-            self.rescue_vanished(room).await?;
+        let Trimmed { may_wait, should_wait } = self.trim(room).await?;
+        let in_turn = room.sweeps.fetch_add(1, Ordering::Relaxed).is_multiple_of(WALK_EVERY);
+        if should_wait > may_wait {
+            self.rescue_vanished(room, Walk::Whole).await?;
+        } else if in_turn && should_wait > 0 && self.was_served_by_old(&room.function) {
+            self.rescue_vanished(room, Walk::Stretch).await?;
         }
         Ok(())
     }
@@ -123,181 +107,17 @@ impl RedisStore {
             }
         });
     }
-
-    /// Entries that were read and never dealt with, by somebody who is not there any more or never got them.
-    async fn reclaim_abandoned(&self, room: &Arc<Room>) -> Result<(), StoreError> {
-        let mut from = "-".to_owned();
-        let mut readers: Option<Readers> = None;
-        loop {
-            let mut idle = Cmd::new();
-            idle.arg("XPENDING").arg(&room.keys.stream).arg(&room.keys.group).arg("IDLE").arg(FALLEN_AFTER_MS);
-            idle.arg(&from).arg("+").arg(PAGE);
-            let page = match self.shared.link.ask(&idle).await {
-                Err(error) if error.to_string().contains("NOGROUP") => return self.make_group(room).await,
-                page => value::array("XPENDING", page?)?,
-            };
-            let pending: Vec<Pending> = page.iter().filter_map(read_pending).collect();
-            let Some(last) = pending.last() else { return Ok(()) };
-            from = format!("({}", last.place);
-            let readers = match &mut readers {
-                Some(readers) => readers,
-                None => readers.insert(self.readers(room).await?),
-            };
-            let abandoned = pending.iter().filter(|one| readers.have_lost(one)).map(|one| one.place.as_str()).collect();
-            let places = self.not_running(room, abandoned).await?;
-            self.put_outside(room, &places).await?;
-            if page.len() < PAGE {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Who reads a function's stream.
-    async fn readers(&self, room: &Room) -> Result<Readers, StoreError> {
-        let (mut all, mut lately) = (Cmd::new(), Cmd::new());
-        let since = self.shared.now().as_millis() - 30_000;
-        all.arg("ZRANGE").arg(&room.keys.workers).arg(0).arg(-1);
-        lately.arg("ZRANGEBYSCORE").arg(&room.keys.workers).arg(format!("({since}")).arg("+inf");
-        let mut replies = self.shared.link.ask_all(&[all, lately]).await?.into_iter();
-        let mut names = || value::array("ZRANGE", value::checked(replies.next().unwrap_or(Value::Nil))?);
-        let (all, lately) = (names()?, names()?);
-        let ours = all.iter().filter_map(value::text).filter(|name| !name.starts_with("old:")).map(str::to_owned);
-        // Ours answer for what they hold by their leases; only old ones are believed on their word.
-        let old = lately.iter().filter_map(value::text).filter_map(|name| name.strip_prefix("old:")).map(str::to_owned);
-        Ok(Readers { ours: ours.collect(), old: old.collect() })
-    }
-
-    /// Those entries whose calls are not under way.
-    async fn not_running<'a>(&self, room: &Room, places: Vec<&'a str>) -> Result<Vec<&'a str>, StoreError> {
-        let asks: Vec<Cmd> = places
-            .iter()
-            .map(|place| {
-                let mut ask = Cmd::new();
-                ask.arg("XRANGE").arg(&room.keys.stream).arg(*place).arg(*place);
-                ask
-            })
-            .collect();
-        let entries = self.shared.link.ask_all(&asks).await?;
-        let named = |reply: &Value| entry::read_entries(reply).pop()?.call_id.and_then(|id| CallId::new(id).ok());
-        let ids: Vec<Option<CallId>> = entries.iter().map(named).collect();
-        let known: Vec<CallId> = ids.iter().flatten().cloned().collect();
-        let lives = self.lives(room, &known).await?;
-        let running =
-            |(life, id): (Option<Life>, &CallId)| Some((id.clone(), life?)).filter(|(_, life)| life.call.state == CallState::Running);
-        let running: HashMap<CallId, Life> = lives.into_iter().zip(&known).filter_map(running).collect();
-        let is_at_work =
-            |place: &str, id: &Option<CallId>| id.as_ref().and_then(|id| running.get(id)).is_some_and(|life| life.entry == place);
-        Ok(places.into_iter().zip(&ids).filter(|(place, id)| !is_at_work(place, id)).map(|(place, _)| place).collect())
-    }
-
-    /// Takes entries over and puts their calls where the next claim finds them; what was dealt with is acknowledged.
-    async fn put_outside(&self, room: &Arc<Room>, places: &[&str]) -> Result<(), StoreError> {
-        if places.is_empty() {
-            return Ok(());
-        }
-        let mut claim = Cmd::new();
-        claim.arg("XCLAIM").arg(&room.keys.stream).arg(&room.keys.group).arg(NOBODY).arg(FALLEN_AFTER_MS);
-        for place in places {
-            claim.arg(*place);
-        }
-        let entries = entry::read_entries(&self.shared.link.ask(&claim).await?);
-        tracing::warn!(function = %room.function, count = entries.len(), "calls that a worker took and never answered are delivered again");
-        let nobody = ClaimCalls {
-            worker: towpath_core::names::WorkerId::new(NOBODY).map_err(|error| StoreError::Corrupt(error.to_string()))?,
-            functions: Vec::new(),
-            max: 0,
-            lease: Duration::ZERO,
-            wait: Duration::ZERO,
-        };
-        self.take_read(room, &nobody, 0, entries).await?;
-        self.brings_work(room).await;
-        Ok(())
-    }
-
-    /// Calls that should wait in the stream and do not: an old peer has trimmed it, has acknowledged them without an answer, or has made
-    /// the group anew behind them.
-    async fn rescue_vanished(&self, room: &Arc<Room>) -> Result<(), StoreError> {
-        let mut above = "-inf".to_owned();
-        loop {
-            let mut ask = Cmd::new();
-            ask.arg("ZRANGEBYSCORE").arg(&room.keys.index).arg(&above).arg("+inf").arg("WITHSCORES").arg("LIMIT").arg(0).arg(PAGE);
-            let listed = value::array("ZRANGEBYSCORE", self.shared.link.ask(&ask).await?)?;
-            let ids = listed.chunks_exact(2).map(|pair| value::call_id(&pair[0])).collect::<Result<Vec<CallId>, StoreError>>()?;
-            let Some(last) = listed.chunks_exact(2).last().and_then(|pair| value::text(&pair[1])) else { return Ok(()) };
-            above = format!("({last}");
-            let lives = self.lives(room, &ids).await?;
-            let waiting = lives.into_iter().flatten().filter(|life| life.call.state == CallState::Queued && !life.entry.is_empty());
-            self.rescue(room, waiting.collect()).await?;
-            if ids.len() < PAGE {
-                return Ok(());
-            }
-        }
-    }
-
-    async fn rescue(&self, room: &Arc<Room>, waiting: Vec<Life>) -> Result<(), StoreError> {
-        let mut lost = Vec::new();
-        for (life, deliverable) in self.are_deliverable(room, waiting).await? {
-            if deliverable {
-                continue;
-            }
-            match self.old_reply_of(&life.call.call_id).await? {
-                Some(reply) => self.take_old_reply(Some(life.call.call_id.clone()), &reply).await?,
-                None => lost.push(Move::outside(life)),
-            }
-        }
-        if lost.is_empty() {
-            return Ok(());
-        }
-        tracing::warn!(function = %room.function, count = lost.len(), "calls whose entry somebody took out of the stream are delivered by their record");
-        self.apply(room, lost).await?;
-        self.brings_work(room).await;
-        Ok(())
-    }
-
-    /// Whether each call's entry is still ahead of the group, or pending with somebody.
-    async fn are_deliverable(&self, room: &Room, waiting: Vec<Life>) -> Result<Vec<(Life, bool)>, StoreError> {
-        let read_up_to = self.read_up_to(room).await?;
-        let mut asks = Vec::with_capacity(waiting.len() * 2);
-        for life in &waiting {
-            let (mut there, mut pending) = (Cmd::new(), Cmd::new());
-            there.arg("XRANGE").arg(&room.keys.stream).arg(&life.entry).arg(&life.entry);
-            pending.arg("XPENDING").arg(&room.keys.stream).arg(&room.keys.group).arg(&life.entry).arg(&life.entry).arg(1);
-            asks.extend([there, pending]);
-        }
-        let replies = self.shared.link.ask_all(&asks).await?;
-        let some = |reply: &Value| matches!(reply, Value::Array(items) if !items.is_empty());
-        let judge = |(life, pair): (Life, &[Value])| {
-            let ahead = place(&life.entry) > read_up_to;
-            let deliverable = some(&pair[0]) && (ahead || some(&pair[1]));
-            (life, deliverable)
-        };
-        Ok(waiting.into_iter().zip(replies.chunks_exact(2)).map(judge).collect())
-    }
-
-    /// How far the group has read.
-    async fn read_up_to(&self, room: &Room) -> Result<(u64, u64), StoreError> {
-        let mut groups = Cmd::new();
-        groups.arg("XINFO").arg("GROUPS").arg(&room.keys.stream);
-        for group in value::array("XINFO GROUPS", self.shared.link.ask(&groups).await?)? {
-            let Value::Array(fields) = group else { continue };
-            let field =
-                |name: &str| fields.chunks_exact(2).find(|pair| value::text(&pair[0]) == Some(name)).and_then(|pair| value::text(&pair[1]));
-            if field("name") == Some(room.keys.group.as_str()) {
-                return Ok(field("last-delivered-id").map(place).unwrap_or_default());
-            }
-        }
-        Ok((0, 0))
-    }
 }
 
 /// Sweeps the functions that this process has to do with, now and then, as long as the store is open.
 pub(crate) async fn sweep_for_ever(shared: Weak<Shared>) {
-    let mut every = SWEEP_EVERY;
+    let Some(mut every) = shared.upgrade().map(|shared| shared.options.timing.sweep_every) else { return };
     loop {
         pause(every).await;
         let Some(shared) = shared.upgrade() else { return };
         // Processes that started together need not look together.
-        every = SWEEP_EVERY + Duration::from_millis(u64::from(shared.caller.as_bytes()[0]) * 10);
+        every = shared.options.timing.sweep_every;
+        every += every * u32::from(shared.caller.as_bytes()[0]) / 1_500;
         let store = RedisStore { shared };
         for room in store.rooms_in_use() {
             if let Err(error) = store.sweep(&room).await {
@@ -305,17 +125,4 @@ pub(crate) async fn sweep_for_ever(shared: Weak<Shared>) {
             }
         }
     }
-}
-
-fn read_pending(pending: &Value) -> Option<Pending> {
-    let Value::Array(parts) = pending else { return None };
-    let text = |place: usize| parts.get(place).and_then(value::text).map(str::to_owned);
-    let idle_ms = u64::try_from(parts.get(2).and_then(value::number)?).ok()?;
-    Some(Pending { place: text(0)?, consumer: text(1)?, idle_ms })
-}
-
-/// A place in a stream, in the order of the stream.
-fn place(text: &str) -> (u64, u64) {
-    let (ms, number) = text.split_once('-').unwrap_or((text, "0"));
-    (ms.parse().unwrap_or_default(), number.parse().unwrap_or_default())
 }

@@ -1,8 +1,10 @@
 -- trim: removes from a stream what all its groups have read and acknowledged, as far as that is a prefix. Never by length.
 --
--- KEYS  1 stream  2 counts  3 ready
+-- KEYS  1 stream  2 counts  3 ready  4 aside
 -- ARGV  none
--- gives {how many entries were removed, how many are left, how many calls should wait in it}
+-- gives {how many entries were removed, how many of those left may be calls that wait, how many calls should wait in it}
+-- What runs and is still in the stream does not wait. Entries of old callers and what is acknowledged but not yet trimmed count as if they
+-- did: only more waiting calls than entries says for sure that some are lost.
 local function field(flat, name)
   for i = 1, #flat, 2 do if flat[i] == name then return flat[i + 1] end end
 end
@@ -18,9 +20,9 @@ local function before(a, b)
   return a_ms < b_ms or (a_ms == b_ms and a_n < b_n)
 end
 
-if redis.call('EXISTS', KEYS[1]) == 0 then return { 0, 0, 0 } end
 local keep
-for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+local groups = redis.call('EXISTS', KEYS[1]) == 1 and redis.call('XINFO', 'GROUPS', KEYS[1]) or {}
+for _, group in ipairs(groups) do
   local place
   if field(group, 'pending') > 0 then
     place = redis.call('XPENDING', KEYS[1], field(group, 'name'))[2]
@@ -32,5 +34,7 @@ for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
 end
 local removed = 0
 if keep then removed = redis.call('XTRIM', KEYS[1], 'MINID', keep) end
-local queued = tonumber(redis.call('HGET', KEYS[2], 'queued') or 0) - redis.call('ZCARD', KEYS[3])
-return { removed, redis.call('XLEN', KEYS[1]), queued }
+local counts = redis.call('HMGET', KEYS[2], 'queued', 'running')
+local should_wait = tonumber(counts[1] or 0) - redis.call('ZCARD', KEYS[3])
+local runs_there = tonumber(counts[2] or 0) - redis.call('SCARD', KEYS[4])
+return { removed, redis.call('XLEN', KEYS[1]) - runs_there, should_wait }

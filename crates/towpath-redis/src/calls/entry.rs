@@ -36,6 +36,8 @@ pub(crate) struct Entry {
     pub(crate) depth: u32,
     pub(crate) parent: Option<String>,
     pub(crate) traceparent: Option<String>,
+    /// Its item stands there for old workers only.
+    pub(crate) no_item: bool,
 }
 
 /// The entries of one stream, as XREADGROUP, XRANGE and XAUTOCLAIM list them. What is no entry is left out.
@@ -73,6 +75,7 @@ impl Entry {
             // Who says 0 waits for ever, and means no timeout at all.
             b"timeout" => self.timeout_ms = text().and_then(|text| text.parse().ok()).filter(|ms| *ms > 0),
             b"proto" => self.has_record = true,
+            b"noItem" => self.no_item = true,
             b"idempotencyKey" => self.key = text(),
             b"depth" => self.depth = text().and_then(|text| text.parse().ok()).unwrap_or(0),
             b"parent" => self.parent = text(),
@@ -87,7 +90,7 @@ impl Entry {
         CallRequest {
             function: function.clone(),
             params: payload(self.params.as_deref().filter(said).unwrap_or(b"{}")),
-            input_item: self.item.as_deref().filter(said).map(payload),
+            input_item: self.item.as_deref().filter(said).filter(|_| !self.no_item).map(payload),
             idempotency_key: self.key.as_ref().and_then(|key| key.parse().ok()),
             depth: self.depth,
             parent: self.parent.as_ref().and_then(|parent| CallId::new(parent).ok()),
@@ -133,6 +136,11 @@ pub(crate) fn added_fields(request: &CallRequest) -> Vec<Vec<u8>> {
         add("traceparent", trace);
     }
     fields
+}
+
+/// What is added to an entry without an item that an old worker may read, which takes it for granted. The mark says that there is none.
+pub(crate) fn empty_item(request: &CallRequest) -> &'static [&'static str] {
+    if request.input_item.is_none() { &["inputItem", "{}", "noItem", "1"] } else { &[] }
 }
 
 #[derive(Serialize)]

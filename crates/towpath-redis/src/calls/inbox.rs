@@ -12,6 +12,7 @@ use crate::link::Exclusive;
 use crate::pause::pause;
 use crate::pieces::Pieces;
 use crate::record::{Life, read_tail};
+use crate::registry::Serving;
 use crate::room::Room;
 use crate::store::{RedisStore, Shared};
 use crate::value;
@@ -29,6 +30,8 @@ pub(crate) struct ReplyTo {
     pub(crate) told: String,
     /// The list that the entry names. An old worker that comes later pushes to it, so it is never empty.
     pub(crate) written: String,
+    /// An old worker may read the entry.
+    pub(crate) may_be_old: bool,
 }
 
 /// The inboxes that are being read.
@@ -48,16 +51,20 @@ impl RedisStore {
     /// Where the answer to a call that is about to be submitted shall go.
     pub(crate) async fn reply_to(&self, room: &Arc<Room>, call_id: &CallId) -> ReplyTo {
         let listened_to = self.shared.ears.expect_answer(call_id);
-        // Whoever cannot say takes the way that everybody understands.
-        if !self.all_take_inboxes(&room.function).await.unwrap_or(false) {
+        let serving = self.serving(&room.function).await.unwrap_or(Serving::UNKNOWN);
+        let may_be_old = serving.may_be_old();
+        if serving.is_only_old() {
+            self.make_group_for_old(room).await;
+        }
+        if !serving.all_take_inboxes {
             self.await_old_reply(call_id);
-            return ReplyTo { told: crate::keys::response(call_id), written: crate::keys::response(call_id) };
+            return ReplyTo { told: crate::keys::response(call_id), written: crate::keys::response(call_id), may_be_old };
         }
         if listened_to {
             let inbox = self.open_inbox(room);
-            return ReplyTo { told: inbox.clone(), written: inbox };
+            return ReplyTo { told: inbox.clone(), written: inbox, may_be_old };
         }
-        ReplyTo { told: String::new(), written: crate::keys::response(call_id) }
+        ReplyTo { told: String::new(), written: crate::keys::response(call_id), may_be_old }
     }
 
     /// The inbox, being read from now on.

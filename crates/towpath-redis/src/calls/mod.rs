@@ -25,7 +25,7 @@ pub(crate) mod queue;
 mod replay;
 mod reserve;
 pub(crate) mod submit;
-mod take;
+pub(crate) mod take;
 
 use async_trait::async_trait;
 use towpath_core::call::{CallCommand, CallReply};

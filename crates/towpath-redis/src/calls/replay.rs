@@ -5,7 +5,7 @@ use towpath_core::names::{CallId, IdempotencyKey};
 use towpath_core::store::{Replayed, StoreError};
 use towpath_core::time::millis;
 
-use super::entry::added_fields;
+use super::entry::{added_fields, empty_item};
 use super::load::Found;
 use super::reserve::Reserved;
 use crate::record::{Life, write_tail};
@@ -81,6 +81,9 @@ impl RedisStore {
         }
         for word in added_fields(&request) {
             args.push(word);
+        }
+        for word in empty_item(&request) {
+            args.push(*word);
         }
         let (whereabouts, counter) = (shared.keys.whereabouts(), shared.keys.sequence());
         let mut names: Vec<&str> = vec![

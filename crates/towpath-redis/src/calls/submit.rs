@@ -9,7 +9,7 @@ use towpath_core::store::{Durability, StoreError, SubmitCall, Submitted};
 use towpath_core::time::{Timestamp, millis};
 use towpath_core::worker::HEALTHY_FOR;
 
-use super::entry::added_fields;
+use super::entry::{added_fields, empty_item};
 use super::inbox::ReplyTo;
 use super::reserve::Reserved;
 use crate::lane::heard;
@@ -45,11 +45,21 @@ impl RedisStore {
         let room = self.room(&call.request.function);
         let call = Arc::new(call);
         let reply_to = self.reply_to(&room, &call.call_id).await;
-        let submitted = self.submit_to(&room, &call, reply_to).await;
+        let mut submitted = self.submit_to(&room, &call, reply_to).await;
+        if matches!(submitted, Ok(Submitted::NoWorkers)) && self.old_worker_came(&room).await {
+            let reply_to = self.reply_to(&room, &call.call_id).await;
+            submitted = self.submit_to(&room, &call, reply_to).await;
+        }
         if !matches!(submitted, Ok(Submitted::Accepted { .. } | Submitted::Existing { .. }) | Err(StoreError::Unknown(_))) {
             self.await_old_reply_no_more(&call.call_id);
         }
         submitted
+    }
+
+    /// Whether an old worker has come since somebody last looked. It tells nobody.
+    async fn old_worker_came(&self, room: &Room) -> bool {
+        let looked = self.look_at_peers_now(std::slice::from_ref(&room.function)).await;
+        looked.is_ok() && self.was_served_by_old(&room.function)
     }
 
     async fn submit_to(&self, room: &Arc<Room>, call: &Arc<SubmitCall>, reply_to: ReplyTo) -> Result<Submitted, StoreError> {
@@ -154,9 +164,13 @@ impl ToSubmit {
         args.number(millis(*timeout));
         args.push(write_request_extras(request));
         let added = added_fields(request);
-        args.number(added.len() as u64);
+        let empty_item = if self.reply_to.may_be_old { empty_item(request) } else { &[] };
+        args.number(added.len() + empty_item.len());
         for word in added {
             args.push(word);
+        }
+        for word in empty_item {
+            args.push(*word);
         }
         deadline
     }

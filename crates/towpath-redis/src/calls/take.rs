@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 use towpath_core::call::{Call, CallCommand, CallReply, step};
@@ -12,7 +13,7 @@ use towpath_core::time::{Timestamp, millis};
 
 use super::entry::{self, Entry, TIMEOUT_UNSAID};
 use super::load::Found;
-use super::moves::{Move, REPLY_KEPT_MS};
+use super::moves::Move;
 use super::reserve::Reserved;
 use crate::keys;
 use crate::record::Life;
@@ -20,6 +21,10 @@ use crate::room::Room;
 use crate::script::{ADOPT, Args, TAKE};
 use crate::store::RedisStore;
 use crate::value;
+
+/// A call of an old caller is remembered for so long after its end: a copy that comes later, or an entry that is read again, is known by
+/// its id.
+const ADOPTED_KEPT: Duration = Duration::from_secs(600);
 
 /// What a look for work brought.
 #[derive(Default)]
@@ -290,11 +295,11 @@ fn call_id_of(entry: &Entry) -> Option<CallId> {
 /// An old caller's call, as if it had been submitted when the stream took it.
 fn adopted(entry: &Entry, call_id: CallId, now: Timestamp) -> Life {
     let taken = entry.taken_ms().map_or(now, Timestamp::from_millis).min(now);
-    let timeout = entry.timeout_ms.map_or(TIMEOUT_UNSAID, std::time::Duration::from_millis);
+    let timeout = entry.timeout_ms.map_or(TIMEOUT_UNSAID, Duration::from_millis);
     // Who names no list waits where everybody does.
     let channel = entry.channel.clone().unwrap_or_else(|| keys::response(&call_id));
     let channels = Some(channel).filter(|channel| is_reply_list(channel)).into_iter().collect();
-    let call = Call::submitted(call_id, taken, timeout, std::time::Duration::from_millis(REPLY_KEPT_MS));
+    let call = Call::submitted(call_id, taken, timeout, ADOPTED_KEPT);
     Life { version: 1, entry: entry.place.clone(), sequence: 0, key: None, channels, call }
 }
 

@@ -31,7 +31,7 @@ use towpath_core::worker::{FunctionDefinition, RegisterWorker};
 use crate::store::RedisStore;
 use functions::Definition;
 
-pub(crate) use peers::PeersSeen;
+pub(crate) use peers::{PeersSeen, Serving};
 
 /// How often whoever waits for a function looks for an old worker. Only here is looked again by the clock: an old worker that comes wakes
 /// nobody, and the seeds promise that a call made a moment too early finds it.

@@ -38,7 +38,32 @@ struct Seen {
     at: Timestamp,
     /// The count of changes of functions: when it moves, everything is looked at again.
     changes: u64,
-    all_take_inboxes: bool,
+    serving: Serving,
+}
+
+/// Who serves a function, as far as it decides how a call is written and where it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Serving {
+    /// A healthy worker of ours.
+    ours: bool,
+    /// A healthy old worker.
+    old: bool,
+    /// Every healthy worker can push its answers to an inbox; nobody at all is no obstacle.
+    pub(crate) all_take_inboxes: bool,
+}
+
+impl Serving {
+    /// What is taken for true when nobody can say: the way that everybody understands.
+    pub(crate) const UNKNOWN: Self = Self { ours: false, old: false, all_take_inboxes: false };
+
+    /// An old worker may be the one that takes a call: it serves the function, or it is as likely to come as one of ours.
+    pub(crate) fn may_be_old(self) -> bool {
+        self.old || !self.ours
+    }
+
+    pub(crate) fn is_only_old(self) -> bool {
+        self.old && !self.ours
+    }
 }
 
 /// A function's workers as the seeds' registry shows them.
@@ -49,7 +74,7 @@ struct Peers {
     old: Vec<OldWorker>,
     /// Those that stand among the function's workers and are no longer seen.
     gone: Vec<String>,
-    all_take_inboxes: bool,
+    serving: Serving,
 }
 
 struct OldWorker {
@@ -59,24 +84,30 @@ struct OldWorker {
 }
 
 impl RedisStore {
-    /// Whether every healthy worker of the function can push its answers to an inbox; nobody at all is no obstacle.
-    pub(crate) async fn all_take_inboxes(&self, function: &FunctionKey) -> Result<bool, StoreError> {
+    /// Who serves a function.
+    pub(crate) async fn serving(&self, function: &FunctionKey) -> Result<Serving, StoreError> {
         if let Some(seen) = self.seen_lately(function) {
-            return Ok(seen.all_take_inboxes);
+            return Ok(seen.serving);
         }
         // A thousand callers that find this stale at once ask one question.
         let _turn = self.shared.peers_seen.1.lock().await;
         self.look_at_peers(std::slice::from_ref(function)).await?;
-        Ok(self.seen_lately(function).is_some_and(|seen| seen.all_take_inboxes))
+        Ok(self.seen_lately(function).map_or(Serving::UNKNOWN, |seen| seen.serving))
+    }
+
+    /// Whether an old worker served a function when it was last looked at, however long ago.
+    pub(crate) fn was_served_by_old(&self, function: &FunctionKey) -> bool {
+        let seen = self.shared.peers_seen.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.get(function).is_some_and(|seen| seen.serving.old)
     }
 
     /// Counts old workers among the functions' workers, unless that was done a moment ago.
-    pub(super) async fn look_at_peers(&self, functions: &[FunctionKey]) -> Result<(), StoreError> {
+    pub(crate) async fn look_at_peers(&self, functions: &[FunctionKey]) -> Result<(), StoreError> {
         let stale: Vec<FunctionKey> = functions.iter().filter(|function| self.seen_lately(function).is_none()).cloned().collect();
         self.look_at_peers_now(&stale).await
     }
 
-    pub(super) async fn look_at_peers_now(&self, functions: &[FunctionKey]) -> Result<(), StoreError> {
+    pub(crate) async fn look_at_peers_now(&self, functions: &[FunctionKey]) -> Result<(), StoreError> {
         // Before the look: a change that comes while we look makes it stale.
         let changes = self.shared.news.function_changes();
         let peers = self.read_peers(functions).await?;
@@ -91,7 +122,7 @@ impl RedisStore {
             seen.retain(|_, seen| at.since(seen.at) < SEEN_FOR);
         }
         for (function, peers) in functions.iter().zip(peers) {
-            seen.insert(function.clone(), Seen { at, changes, all_take_inboxes: peers.all_take_inboxes });
+            seen.insert(function.clone(), Seen { at, changes, serving: peers.serving });
         }
         Ok(())
     }
@@ -163,7 +194,8 @@ impl RedisStore {
     fn judge(&self, listed: Listed<'_>, metas: &mut std::vec::IntoIter<Value>) -> Result<Peers, StoreError> {
         let now = self.shared.now();
         let stream = self.shared.keys.function(listed.function).stream;
-        let mut peers = Peers { known: listed.known, old: Vec::new(), gone: Vec::new(), all_take_inboxes: true };
+        let serving = Serving { ours: false, old: false, all_take_inboxes: true };
+        let mut peers = Peers { known: listed.known, old: Vec::new(), gone: Vec::new(), serving };
         for member in listed.members {
             let meta = Meta::read(next(metas)?);
             let Some(heartbeat) = meta.heartbeat() else { continue };
@@ -172,7 +204,9 @@ impl RedisStore {
                 continue;
             }
             if now.since(heartbeat) < HEALTHY_FOR {
-                peers.all_take_inboxes &= meta.takes_inboxes();
+                peers.serving.all_take_inboxes &= meta.takes_inboxes();
+                peers.serving.old |= meta.is_old();
+                peers.serving.ours |= !meta.is_old();
             }
             if meta.is_old() {
                 peers.old.push(OldWorker { id: member, heartbeat, parameters: meta.parameters() });

@@ -217,7 +217,7 @@ async fn a_removal_that_was_cut_short_is_completed_by_the_next() {
 async fn answers_go_to_an_inbox_unless_a_healthy_worker_knows_none() {
     let rig = Rig::start().await;
     let add = function("add");
-    let all_take_inboxes = async || rig.store.all_take_inboxes(&add).await.unwrap();
+    let all_take_inboxes = async || rig.store.serving(&add).await.unwrap().all_take_inboxes;
     assert!(all_take_inboxes().await, "nobody is no obstacle");
     rig.register("w1", &["add"]).await;
     assert!(all_take_inboxes().await);
@@ -225,7 +225,7 @@ async fn answers_go_to_an_inbox_unless_a_healthy_worker_knows_none() {
     assert!(all_take_inboxes().await, "what was seen holds for a while");
     rig.advance_ms(5_000);
     assert!(!all_take_inboxes().await);
-    assert!(rig.store.all_take_inboxes(&function("wf-7:add")).await.unwrap(), "it serves another scope");
+    assert!(rig.store.serving(&function("wf-7:add")).await.unwrap().all_take_inboxes, "it serves another scope");
     rig.advance_ms(25_000);
     assert!(all_take_inboxes().await, "an unhealthy worker is not waited for");
     rig.old_worker("worker-2-elno", &["proto", "2", "caps", "lease, inbox"]).await;

@@ -33,7 +33,16 @@ impl RedisStore {
         let record = WorkerRecord { kind, offers, registered_at: now };
         self.write_worker(&worker_id, &record, &definitions, &dropped).await.map_err(half_done)?;
         self.shared.incarnation.introduced(&introduction, now);
+        self.begin_beside_old(&definitions).await;
         Ok(())
+    }
+
+    /// Old workers leave what they finished in the stream. Should one destroy the group, all of it would be read again.
+    async fn begin_beside_old(&self, definitions: &[FunctionDefinition]) {
+        let functions: Vec<FunctionKey> = definitions.iter().map(|definition| definition.key.clone()).collect();
+        if let Err(error) = self.tend_beside_old(&functions).await {
+            tracing::debug!(%error, "whether old workers serve the functions of a new worker is not known; it is looked again");
+        }
     }
 
     async fn write_worker(

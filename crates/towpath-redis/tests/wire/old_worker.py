@@ -12,7 +12,6 @@ import threading
 
 from peer import connect, listen, now_ms, redis, say
 
-HEARTBEAT_S = 10
 META_KEPT_S = 3600
 REPLY_KEPT_S = 60
 
@@ -26,6 +25,7 @@ options.add_argument("--generation", choices="ab", default="a")
 options.add_argument("--init-entry", action="store_true", help="writes an entry that is no call when it starts")
 options.add_argument("--meta-expired", action="store_true", help="serves for more than an hour: of its hash only the heartbeat is left")
 options.add_argument("--bare-reply", action="store_true", help="answers without the call's id, as the first seed has it")
+options.add_argument("--heartbeat-s", type=float, default=10)
 options.add_argument("--fail", help="answers every call with this error")
 options.add_argument("--hold", action="store_true", help="answers when the test says `answer`, and takes no other call meanwhile")
 options.add_argument("--hold-all", action="store_true", help="answers the oldest call when the test says `answer`, and reads on meanwhile")
@@ -71,7 +71,7 @@ def register():
 
 
 def beat():
-    while not leaving.wait(HEARTBEAT_S):
+    while not leaving.wait(want.heartbeat_s):
         beats.hset(meta, "lastHeartbeat", now_ms())
 
 

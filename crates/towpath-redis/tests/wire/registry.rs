@@ -57,7 +57,7 @@ async fn names_that_cannot_be_worker_ids_disturb_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_heartbeat_that_comes_late_is_still_healthy_and_one_that_stays_away_is_not() {
     let rig = Rig::start();
-    let worker = rig.old_worker(&["--generation", "b"]).await;
+    let worker = rig.old_worker(&["--generation", "b", "--heartbeat-s", "60"]).await;
     let now_ms = || -> i64 {
         let time = rig.cli(&["TIME"]);
         time.lines().next().and_then(|seconds| seconds.parse::<i64>().ok()).expect("seconds") * 1_000

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use towpath::{CallError, Towpath};
 use towpath_redis_testing::until;
 
-use crate::rig::{ADD, Add, GROUP, Ours, Rig, SOON, STREAM, Sum};
+use crate::rig::{ADD, Add, GROUP, Ours, Rig, SOON, STREAM, Sum, TIMING};
 
 /// What nobody tells us of is found by looking, after a lease; so long that may take.
 const FOUND_WITHIN: Duration = Duration::from_secs(100);
@@ -240,10 +240,11 @@ async fn check_long_call(consumer: &str) {
     let ours = Ours::new();
     let runs = ours.runs.clone();
     let _worker = ours.start(&towpath).await;
-    until("it takes longer than a lease", FOUND_WITHIN, || now_ms(&rig) > submitted_ms + 31_000);
-    let looks = looks_at_pending(&rig);
-    // Each look for what was abandoned asks twice; the third question belongs to the second look.
-    until("it was looked at", FOUND_WITHIN, || looks_at_pending(&rig) >= looks + 3);
+    let lease_ms = u64::try_from(TIMING.abandoned_after.as_millis()).expect("a short time");
+    until("it takes longer than a lease", FOUND_WITHIN, || now_ms(&rig) > submitted_ms + 2 * lease_ms);
+    let looks = looks_at_readers(&rig);
+    // The second look says that the first is over.
+    until("it was looked at", FOUND_WITHIN, || looks_at_readers(&rig) >= looks + 2);
     old.order("answer").await;
     answered(long).await;
     assert_eq!(runs.ids(), Vec::<String>::new(), "the old worker was at it all the time");
@@ -254,9 +255,9 @@ fn now_ms(rig: &Rig) -> u64 {
     seconds.expect("seconds") * 1_000
 }
 
-/// How often somebody has asked what is pending.
-fn looks_at_pending(rig: &Rig) -> u64 {
+/// How often somebody has asked who reads the stream, because something is pending for long.
+fn looks_at_readers(rig: &Rig) -> u64 {
     let stats = rig.cli(&["INFO", "commandstats"]);
-    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_xpending:calls="));
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_xinfo|consumers:calls="));
     line.and_then(|rest| rest.split(',').next()).and_then(|count| count.parse().ok()).unwrap_or_default()
 }

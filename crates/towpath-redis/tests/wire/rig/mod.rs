@@ -3,10 +3,12 @@
 mod ours;
 mod peer;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use towpath::Towpath;
+use towpath::{SystemClock, Towpath};
+use towpath_redis::{RedisOptions, RedisStore, Timing};
 use towpath_redis_testing::{RedisServer, until};
 
 pub(crate) use ours::{Add, Ours, Sum};
@@ -20,6 +22,13 @@ pub(crate) const GROUP: &str = "group:gadd";
 /// Nothing in these tests takes that long, unless it never comes.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
+/// Everything is looked at ten times as often as outside of tests. Old workers say ten times as often that they live.
+pub(crate) const TIMING: Timing = Timing {
+    abandoned_after: Duration::from_secs(3),
+    sweep_every: Duration::from_millis(1_500),
+    look_for_old_every: Duration::from_secs(1),
+};
+
 pub(crate) struct Rig {
     server: RedisServer,
 }
@@ -31,12 +40,14 @@ impl Rig {
 
     /// Towpath as another process would open it.
     pub(crate) async fn towpath(&self) -> Towpath {
-        Towpath::open(&self.server.url()).await.expect("the server is there")
+        let options = RedisOptions { timing: TIMING, ..RedisOptions::parse(&self.server.url()).expect("a URL") };
+        let store = RedisStore::open(options, Arc::new(SystemClock::new())).await.expect("the server is there");
+        Towpath::builder().clock(store.clock()).with_store(Arc::new(store))
     }
 
     /// An old worker that serves the function of these tests, ready for calls.
     pub(crate) async fn old_worker(&self, options: &[&str]) -> Peer {
-        let mut worker = self.peer("old_worker.py", &[&["--function", ADD], options].concat());
+        let mut worker = self.peer("old_worker.py", &[&["--function", ADD, "--heartbeat-s", "1"], options].concat());
         worker.hear("ready").await;
         worker
     }

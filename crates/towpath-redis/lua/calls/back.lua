@@ -1,0 +1,63 @@
+-- back: puts calls that wait outside the stream into it again, when only old workers serve the function: they look nowhere else.
+--
+-- KEYS  1 calls  2 requests  3 ready  4 workers  5 stream
+-- ARGV  1 the instant since which a heartbeat counts as healthy  2 now, ms  3 the function's name  4 how many at most
+-- gives the ids of those it put there; none when a worker of ours is healthy, or no old one is
+local now, max = tonumber(ARGV[2]), tonumber(ARGV[4])
+local healthy = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. ARGV[1], '+inf')
+if #healthy == 0 then return {} end
+for _, worker in ipairs(healthy) do
+  if string.sub(worker, 1, 4) ~= 'old:' then return {} end
+end
+
+-- The request's pieces by their letters.
+local function pieces(text)
+  local found, at = {}, 1
+  while at <= #text do
+    local tag, length, from = string.match(text, '^(.)(%d+):()', at)
+    if not tag then return {} end
+    at = from + tonumber(length)
+    found[tag] = string.sub(text, from, at - 1)
+  end
+  return found
+end
+
+local function add(id, asked, timeout)
+  local fields = { 'callId', id, 'functionName', ARGV[3], 'params', asked.p, 'inputItem', asked.i or '{}',
+    'responseChannel', 'function:response:' .. id, 'timeout', string.format('%.0f', timeout), 'timestamp', ARGV[2], 'proto', '1' }
+  local function more(name, value)
+    if value then
+      fields[#fields + 1] = name
+      fields[#fields + 1] = value
+    end
+  end
+  more('noItem', not asked.i and '1')
+  more('idempotencyKey', asked.k)
+  more('depth', asked.d)
+  more('parent', asked.a)
+  more('traceparent', asked.t)
+  return redis.call('XADD', KEYS[5], '*', unpack(fields))
+end
+
+local DEADLINE = '^' .. string.rep('[^\n]*\n', 8) .. '(%d+)\n'
+local put = {}
+local function put_back(id)
+  local life, request = redis.call('HGET', KEYS[1], id), redis.call('HGET', KEYS[2], id)
+  if not life or not request then return end
+  local version, rest, channels = string.match(life, '^(%d+)\nQ\n\n(.*\n)([^\n]*)$')
+  local deadline = rest and tonumber(string.match(rest, DEADLINE))
+  local asked = pieces(request)
+  -- What is late ends by itself.
+  if not deadline or deadline <= now or not asked.p then return end
+  local list = 'function:response:' .. id
+  if not string.find('\t' .. channels .. '\t', '\t' .. list .. '\t', 1, true) then
+    channels = channels == '' and list or channels .. '\t' .. list
+  end
+  local place = add(id, asked, deadline - now)
+  redis.call('HSET', KEYS[1], id, string.format('%.0f', tonumber(version) + 1) .. '\nQ\n' .. place .. '\n' .. rest .. channels)
+  redis.call('ZREM', KEYS[3], id)
+  put[#put + 1] = id
+end
+
+for _, id in ipairs(redis.call('ZRANGE', KEYS[3], 0, max - 1)) do put_back(id) end
+return put

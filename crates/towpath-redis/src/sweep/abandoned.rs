@@ -1,0 +1,177 @@
+//! Entries that somebody has read and never dealt with: a process of ours that died in between, or an old worker that is gone.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use towpath_core::call::CallState;
+use towpath_core::names::CallId;
+use towpath_core::store::{ClaimCalls, StoreError};
+use towpath_core::time::millis;
+
+use super::{FALLEN_AFTER_MS, PAGE};
+use crate::calls::entry;
+use crate::calls::take::is_no_group;
+use crate::record::Life;
+use crate::room::Room;
+use crate::store::RedisStore;
+use crate::value;
+
+/// The consumer that takes over what fell.
+const NOBODY: &str = "towpath";
+/// The consumer of the seeds that takes over what others abandoned, and never reads it.
+const RECLAIMER: &str = "reclaimer";
+
+/// An entry that somebody has read and not acknowledged.
+struct Pending {
+    place: String,
+    consumer: String,
+    idle_ms: u64,
+}
+
+/// Who reads a stream.
+struct Readers {
+    ours: HashSet<String>,
+    /// Old workers that were heard of lately: what they have read may still be at work.
+    old: HashSet<String>,
+    /// Old workers that were not heard of for a while.
+    silent: HashSet<String>,
+    /// One of those that live reads under a name of its own. Nobody can tell which, so whoever is a stranger may be it.
+    strangers_may_live: bool,
+    abandoned_after_ms: u64,
+}
+
+impl Readers {
+    fn have_lost(&self, one: &Pending) -> bool {
+        let consumer = &one.consumer;
+        if consumer == NOBODY || self.ours.contains(consumer) {
+            return one.idle_ms >= FALLEN_AFTER_MS;
+        }
+        let stranger = consumer != RECLAIMER && !self.silent.contains(consumer);
+        let may_live = self.old.contains(consumer) || stranger && self.strangers_may_live;
+        one.idle_ms >= self.abandoned_after_ms && !may_live
+    }
+}
+
+impl RedisStore {
+    /// Entries that were read and never dealt with, by somebody who is not there any more or never got them.
+    pub(super) async fn reclaim_abandoned(&self, room: &Arc<Room>) -> Result<(), StoreError> {
+        let mut from = "-".to_owned();
+        let mut readers: Option<Readers> = None;
+        loop {
+            let mut idle = Cmd::new();
+            idle.arg("XPENDING").arg(&room.keys.stream).arg(&room.keys.group).arg("IDLE").arg(FALLEN_AFTER_MS);
+            idle.arg(&from).arg("+").arg(PAGE);
+            let page = match self.shared.link.ask(&idle).await {
+                Err(error) if is_no_group(&error) => {
+                    // Whoever reads makes it again. Who only calls must not: read from the start, an old worker would run again what it
+                    // has finished long ago.
+                    self.shared.incarnation.doubt();
+                    return Ok(());
+                }
+                page => value::array("XPENDING", page?)?,
+            };
+            let pending: Vec<Pending> = page.iter().filter_map(read_pending).collect();
+            let Some(last) = pending.last() else { return Ok(()) };
+            from = format!("({}", last.place);
+            let readers = match &mut readers {
+                Some(readers) => readers,
+                None => readers.insert(self.readers(room).await?),
+            };
+            let abandoned = pending.iter().filter(|one| readers.have_lost(one)).map(|one| one.place.as_str()).collect();
+            let places = self.not_running(room, abandoned).await?;
+            self.put_outside(room, &places).await?;
+            if page.len() < PAGE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Who reads a function's stream.
+    async fn readers(&self, room: &Room) -> Result<Readers, StoreError> {
+        // Old workers tell nobody that they live: unless somebody calls, only a look brings their heartbeats up to date.
+        self.look_at_peers_now(std::slice::from_ref(&room.function)).await?;
+        let abandoned_after_ms = millis(self.shared.options.timing.abandoned_after);
+        let since = self.shared.now().as_millis().saturating_sub(abandoned_after_ms);
+        let (mut workers, mut consumers) = (Cmd::new(), Cmd::new());
+        workers.arg("ZRANGE").arg(&room.keys.workers).arg(0).arg(-1).arg("WITHSCORES");
+        consumers.arg("XINFO").arg("CONSUMERS").arg(&room.keys.stream).arg(&room.keys.group);
+        let mut replies = self.shared.link.ask_all(&[workers, consumers]).await?.into_iter();
+        let mut reply = |what| value::array(what, value::checked(replies.next().unwrap_or(Value::Nil))?);
+        let (workers, consumers) = (reply("ZRANGE")?, reply("XINFO CONSUMERS")?);
+        let consumers: HashSet<&str> = consumers.iter().filter_map(name_of_consumer).collect();
+        let (mut ours, mut old, mut silent) = (HashSet::new(), HashSet::new(), HashSet::new());
+        for pair in workers.chunks_exact(2) {
+            let (Some(name), Some(heard)) = (value::text(&pair[0]), value::number(&pair[1])) else { continue };
+            // Ours answer for what they hold by their leases; only old ones are believed on their word.
+            match name.strip_prefix("old:") {
+                None => ours.insert(name.to_owned()),
+                Some(id) if heard > since => old.insert(id.to_owned()),
+                Some(id) => silent.insert(id.to_owned()),
+            };
+        }
+        let strangers_may_live = old.iter().any(|worker| !consumers.contains(worker.as_str()));
+        let abandoned_after_ms = u64::try_from(abandoned_after_ms).unwrap_or(u64::MAX);
+        Ok(Readers { ours, old, silent, strangers_may_live, abandoned_after_ms })
+    }
+
+    /// Those entries whose calls are not under way.
+    async fn not_running<'a>(&self, room: &Room, places: Vec<&'a str>) -> Result<Vec<&'a str>, StoreError> {
+        let asks: Vec<Cmd> = places
+            .iter()
+            .map(|place| {
+                let mut ask = Cmd::new();
+                ask.arg("XRANGE").arg(&room.keys.stream).arg(*place).arg(*place);
+                ask
+            })
+            .collect();
+        let entries = self.shared.link.ask_all(&asks).await?;
+        let named = |reply: &Value| entry::read_entries(reply).pop()?.call_id.and_then(|id| CallId::new(id).ok());
+        let ids: Vec<Option<CallId>> = entries.iter().map(named).collect();
+        let known: Vec<CallId> = ids.iter().flatten().cloned().collect();
+        let lives = self.lives(room, &known).await?;
+        let running =
+            |(life, id): (Option<Life>, &CallId)| Some((id.clone(), life?)).filter(|(_, life)| life.call.state == CallState::Running);
+        let running: HashMap<CallId, Life> = lives.into_iter().zip(&known).filter_map(running).collect();
+        let is_at_work =
+            |place: &str, id: &Option<CallId>| id.as_ref().and_then(|id| running.get(id)).is_some_and(|life| life.entry == place);
+        Ok(places.into_iter().zip(&ids).filter(|(place, id)| !is_at_work(place, id)).map(|(place, _)| place).collect())
+    }
+
+    /// Takes entries over and puts their calls where the next claim finds them; what was dealt with is acknowledged.
+    async fn put_outside(&self, room: &Arc<Room>, places: &[&str]) -> Result<(), StoreError> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        let mut claim = Cmd::new();
+        claim.arg("XCLAIM").arg(&room.keys.stream).arg(&room.keys.group).arg(NOBODY).arg(FALLEN_AFTER_MS);
+        for place in places {
+            claim.arg(*place);
+        }
+        let entries = entry::read_entries(&self.shared.link.ask(&claim).await?);
+        tracing::warn!(function = %room.function, count = entries.len(), "calls that a worker took and never answered are delivered again");
+        let nobody = ClaimCalls {
+            worker: towpath_core::names::WorkerId::new(NOBODY).map_err(|error| StoreError::Corrupt(error.to_string()))?,
+            functions: Vec::new(),
+            max: 0,
+            lease: Duration::ZERO,
+            wait: Duration::ZERO,
+        };
+        self.take_read(room, &nobody, 0, entries).await?;
+        self.brings_work(room).await;
+        Ok(())
+    }
+}
+
+fn read_pending(pending: &Value) -> Option<Pending> {
+    let Value::Array(parts) = pending else { return None };
+    let text = |place: usize| parts.get(place).and_then(value::text).map(str::to_owned);
+    let idle_ms = u64::try_from(parts.get(2).and_then(value::number)?).ok()?;
+    Some(Pending { place: text(0)?, consumer: text(1)?, idle_ms })
+}
+
+fn name_of_consumer(consumer: &Value) -> Option<&str> {
+    let Value::Array(fields) = consumer else { return None };
+    fields.chunks_exact(2).find(|pair| value::text(&pair[0]) == Some("name")).and_then(|pair| value::text(&pair[1]))
+}
