@@ -19,7 +19,7 @@ use towpath_core::store::StoreError;
 
 use crate::pause::pause;
 use crate::room::Room;
-use crate::script::TRIM;
+use crate::script::{Args, TRIM};
 use crate::store::{RedisStore, Shared};
 use crate::value;
 use vanished::Walk;
@@ -38,6 +38,8 @@ const WALK_EVERY: u64 = 4;
 
 /// How a stream is, after it was trimmed.
 struct Trimmed {
+    /// How many entries were removed.
+    removed: i64,
     /// How many entries may be calls that wait.
     may_wait: i64,
     /// How many calls should wait in it.
@@ -61,7 +63,7 @@ impl RedisStore {
                 }
                 let Some(shared) = shared.upgrade() else { return };
                 if room.acks.swap(0, Ordering::AcqRel) > 0
-                    && let Err(error) = (Self { shared }).trim(&room).await
+                    && let Err(error) = (Self { shared }).trim(&room, 0).await
                 {
                     tracing::debug!(function = %room.function, %error, "the stream was not trimmed; the next time will do");
                 }
@@ -69,17 +71,20 @@ impl RedisStore {
         }
     }
 
-    async fn trim(&self, room: &Room) -> Result<Trimmed, StoreError> {
+    /// Removes from a stream what is dealt with. Behind the first entry that is not, so many are looked at one by one.
+    async fn trim(&self, room: &Room, look_at: usize) -> Result<Trimmed, StoreError> {
         let keys = [room.keys.stream.as_str(), &room.keys.counts, &room.keys.ready, &room.keys.aside];
-        let reply = value::array("a trim", self.shared.link.run(&TRIM, &keys, &[]).await?)?;
+        let mut args = Args::with_capacity(1);
+        args.number(look_at);
+        let reply = value::array("a trim", self.shared.link.run(&TRIM, &keys, &args).await?)?;
         let number = |place: usize| reply.get(place).and_then(value::number).unwrap_or_default();
-        Ok(Trimmed { may_wait: number(1), should_wait: number(2) })
+        Ok(Trimmed { removed: number(0), may_wait: number(1), should_wait: number(2) })
     }
 
     /// Looks for what fell between the stream and a worker, and puts it where the next claim finds it.
     pub(crate) async fn sweep(&self, room: &Arc<Room>) -> Result<(), StoreError> {
         self.reclaim_abandoned(room).await?;
-        let Trimmed { may_wait, should_wait } = self.trim(room).await?;
+        let Trimmed { may_wait, should_wait, .. } = self.trim(room, 0).await?;
         let in_turn = room.sweeps.fetch_add(1, Ordering::Relaxed).is_multiple_of(WALK_EVERY);
         if should_wait > may_wait {
             self.rescue_vanished(room, Walk::Whole).await?;

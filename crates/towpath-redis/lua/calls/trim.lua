@@ -1,7 +1,7 @@
 -- trim: removes from a stream what all its groups have read and acknowledged, as far as that is a prefix. Never by length.
 --
 -- KEYS  1 stream  2 counts  3 ready  4 aside
--- ARGV  none
+-- ARGV  1 behind the prefix, so many entries are looked at one by one: `0` none
 -- gives {how many entries were removed, how many of those left may be calls that wait, how many calls should wait in it}
 -- What runs and is still in the stream does not wait. Entries of old callers and what is acknowledged but not yet trimmed count as if they
 -- did: only more waiting calls than entries says for sure that some are lost.
@@ -34,6 +34,19 @@ for _, group in ipairs(groups) do
 end
 local removed = 0
 if keep then removed = redis.call('XTRIM', KEYS[1], 'MINID', keep) end
+
+-- Beside old workers a long call must not keep what they finished after it: nothing but its place tells it from a new one.
+local look_at = tonumber(ARGV[1])
+if look_at > 0 and #groups == 1 and field(groups[1], 'pending') > 0 then
+  local to, pending, gone = field(groups[1], 'last-delivered-id'), {}, {}
+  local page = redis.call('XPENDING', KEYS[1], field(groups[1], 'name'), keep, to, look_at)
+  for _, one in ipairs(page) do pending[one[1]] = true end
+  if #page == look_at then to = page[look_at][1] end
+  for _, entry in ipairs(redis.call('XRANGE', KEYS[1], keep, to, 'COUNT', look_at)) do
+    if not pending[entry[1]] then gone[#gone + 1] = entry[1] end
+  end
+  if #gone > 0 then removed = removed + redis.call('XDEL', KEYS[1], unpack(gone)) end
+end
 local counts = redis.call('HMGET', KEYS[2], 'queued', 'running')
 local should_wait = tonumber(counts[1] or 0) - redis.call('ZCARD', KEYS[3])
 local runs_there = tonumber(counts[2] or 0) - redis.call('SCARD', KEYS[4])

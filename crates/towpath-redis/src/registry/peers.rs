@@ -33,6 +33,16 @@ const META: [&str; 7] = ["streamKey", "scope", "executionId", "lastHeartbeat", "
 #[derive(Debug, Default)]
 pub(crate) struct PeersSeen(Mutex<HashMap<FunctionKey, Seen>>, tokio::sync::Mutex<()>);
 
+impl PeersSeen {
+    /// Who serves these functions has just changed.
+    pub(super) fn forget(&self, functions: &[FunctionKey]) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for function in functions {
+            seen.remove(function);
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at: Timestamp,
@@ -59,6 +69,10 @@ impl Serving {
     /// An old worker may be the one that takes a call: it serves the function, or it is as likely to come as one of ours.
     pub(crate) fn may_be_old(self) -> bool {
         self.old || !self.ours
+    }
+
+    pub(crate) fn has_ours(self) -> bool {
+        self.ours
     }
 
     pub(crate) fn is_only_old(self) -> bool {

@@ -40,7 +40,7 @@ impl RedisStore {
     /// Old workers leave what they finished in the stream. Should one destroy the group, all of it would be read again.
     async fn begin_beside_old(&self, definitions: &[FunctionDefinition]) {
         let functions: Vec<FunctionKey> = definitions.iter().map(|definition| definition.key.clone()).collect();
-        if let Err(error) = self.tend_beside_old(&functions).await {
+        if let Err(error) = self.look_beside_old(&functions).await {
             tracing::debug!(%error, "whether old workers serve the functions of a new worker is not known; it is looked again");
         }
     }
@@ -159,6 +159,7 @@ impl RedisStore {
         done(self.shared.link.ask_all(&remove).await?)?;
         self.shared.news.forget_worker(worker);
         self.shared.incarnation.left(worker);
+        self.shared.peers_seen.forget(functions);
         Ok(handed_back)
     }
 

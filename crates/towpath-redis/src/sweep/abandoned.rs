@@ -65,10 +65,7 @@ impl RedisStore {
             idle.arg(&from).arg("+").arg(PAGE);
             let page = match self.shared.link.ask(&idle).await {
                 Err(error) if is_no_group(&error) => {
-                    // Whoever reads makes it again. Who only calls must not: read from the start, an old worker would run again what it
-                    // has finished long ago.
-                    self.shared.incarnation.doubt();
-                    return Ok(());
+                    return self.group_is_gone(room).await;
                 }
                 page => value::array("XPENDING", page?)?,
             };
@@ -86,6 +83,13 @@ impl RedisStore {
                 return Ok(());
             }
         }
+    }
+
+    /// Makes the group again, from the start, if workers of ours read it. Read by old workers alone, they would run again what they have
+    /// finished long ago.
+    async fn group_is_gone(&self, room: &Room) -> Result<(), StoreError> {
+        self.shared.incarnation.doubt();
+        if self.serving(&room.function).await?.has_ours() { self.make_group(room).await } else { Ok(()) }
     }
 
     /// Who reads a function's stream.

@@ -19,12 +19,25 @@ use crate::value;
 
 /// So many calls are put back at once.
 const BACK_MAX: usize = 500;
+/// So many entries are looked at in one breath, which includes their payloads; as long as that removes much, it is done again.
+const LOOK_AT: usize = 200;
+const ENOUGH: i64 = 100;
+const LOOK_ROUNDS: usize = 20;
 /// So many functions are asked about at once.
 const LOOKS_MAX: usize = 256;
 
 impl RedisStore {
     /// Looks who serves these functions, and looks after those that old workers serve.
-    pub(crate) async fn tend_beside_old(&self, functions: &[FunctionKey]) -> Result<(), StoreError> {
+    pub(crate) async fn look_beside_old(&self, functions: &[FunctionKey]) -> Result<(), StoreError> {
+        for some in functions.chunks(LOOKS_MAX) {
+            self.look_at_peers_now(some).await?;
+            self.tend_beside_old(some).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks after those functions that old workers serve.
+    async fn tend_beside_old(&self, functions: &[FunctionKey]) -> Result<(), StoreError> {
         for some in functions.chunks(LOOKS_MAX) {
             self.look_at_peers(some).await?;
             for function in some.iter().filter(|function| self.was_served_by_old(function)) {
@@ -35,7 +48,11 @@ impl RedisStore {
     }
 
     async fn tend(&self, room: &Arc<Room>) -> Result<(), StoreError> {
-        self.trim(room).await?;
+        for _round in 0..LOOK_ROUNDS {
+            if self.trim(room, LOOK_AT).await?.removed < ENOUGH {
+                break;
+            }
+        }
         if self.serving(&room.function).await?.is_only_old() {
             self.put_back(room).await?;
         }
@@ -83,10 +100,14 @@ pub(crate) async fn tend_for_ever(shared: Weak<Shared>) {
             since_look = std::time::Duration::ZERO;
         }
         let store = RedisStore { shared };
-        let concerned = |function: &FunctionKey| look || store.was_served_by_old(function);
-        let functions: Vec<FunctionKey> =
-            store.rooms_in_use().iter().map(|room| room.function.clone()).filter(|function| concerned(function)).collect();
-        if let Err(error) = store.tend_beside_old(&functions).await {
+        let mut functions: Vec<FunctionKey> = store.rooms_in_use().iter().map(|room| room.function.clone()).collect();
+        let tended = if look {
+            store.look_beside_old(&functions).await
+        } else {
+            functions.retain(|function| store.was_served_by_old(function));
+            store.tend_beside_old(&functions).await
+        };
+        if let Err(error) = tended {
             tracing::debug!(%error, "functions of old workers were not looked after; the next time will do");
         }
     }

@@ -7,10 +7,12 @@
 //! | `registry` | old workers as they stand in the registry |
 //! | `groups` | the consumer group, which an old worker makes at the end of the stream and destroys when it leaves |
 //! | `strangers` | old peers that acknowledge, claim, copy and trim what is not theirs |
+//! | `alone` | functions that only old workers serve, after ours have left |
 //! | `config` | the shared configuration |
 //! | `keys_page` | the page about keys |
 //! | `rig` | a server, workers of ours that count, and the old peers as processes |
 
+mod alone;
 mod config;
 mod entries;
 mod groups;

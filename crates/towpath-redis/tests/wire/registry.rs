@@ -1,6 +1,7 @@
 //! Old workers as they stand in the registry: little is said, sometimes late, under names of their own choice.
 
 use towpath::{CallError, Towpath};
+use towpath_redis::Timing;
 
 use crate::rig::{ADD, Add, GROUP, Ours, Rig, STREAM, Sum};
 
@@ -73,7 +74,8 @@ async fn a_heartbeat_that_comes_late_is_still_healthy_and_one_that_stays_away_is
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_worker_that_has_just_come_is_seen_before_a_call_is_refused() {
     let rig = Rig::start();
-    let towpath = rig.towpath().await;
+    // Nobody happens to look just now.
+    let towpath = rig.towpath_with(Timing::default()).await;
     Ours::new().start(&towpath).await.drain().await;
     let refused = call(&towpath).await.expect_err("nobody is there");
     assert_eq!(refused.code(), "no_workers", "{refused}");

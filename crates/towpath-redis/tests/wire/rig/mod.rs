@@ -40,7 +40,11 @@ impl Rig {
 
     /// Towpath as another process would open it.
     pub(crate) async fn towpath(&self) -> Towpath {
-        let options = RedisOptions { timing: TIMING, ..RedisOptions::parse(&self.server.url()).expect("a URL") };
+        self.towpath_with(TIMING).await
+    }
+
+    pub(crate) async fn towpath_with(&self, timing: Timing) -> Towpath {
+        let options = RedisOptions { timing, ..RedisOptions::parse(&self.server.url()).expect("a URL") };
         let store = RedisStore::open(options, Arc::new(SystemClock::new())).await.expect("the server is there");
         Towpath::builder().clock(store.clock()).with_store(Arc::new(store))
     }

@@ -1,0 +1,119 @@
+//! Old workers alone: what ours leave behind, or others made them pass over, is run by them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use towpath::{Backoff, CallContext, CallError, FunctionOptions, HandlerError, RetryPolicy, Towpath};
+use towpath_redis_testing::until;
+
+use crate::rig::{ADD, Add, GROUP, Ours, Rig, SOON, STREAM, Sum};
+
+type Calling = JoinHandle<Result<Sum, CallError>>;
+
+fn call(towpath: &Towpath) -> Calling {
+    tokio::spawn(towpath.call(ADD, &Add { a: 2, b: 40 }).into_future())
+}
+
+async fn answered(call: Calling) {
+    assert_eq!(call.await.expect("it does not panic"), Ok(Sum { sum: 42 }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_an_old_worker_passed_over_are_run_by_it_when_nobody_else_serves_them() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    // The function is known, and nobody serves it.
+    Ours::new().start(&towpath).await.drain().await;
+    let calls: Vec<Calling> = (0..3).map(|_| call(&towpath)).collect();
+    until("they wait", SOON, || rig.entries().matches("callId").count() == 3);
+    rig.cli(&["XGROUP", "DESTROY", STREAM, GROUP]);
+    let mut old = rig.old_worker(&[]).await;
+    for call in calls {
+        answered(call).await;
+    }
+    old.order("leave").await;
+    assert_eq!(old.took().await.len(), 3, "each once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_our_last_worker_hands_back_is_run_by_an_old_one_with_all_that_was_asked() {
+    let rig = Rig::start();
+    let (here, there) = (rig.towpath().await, rig.towpath().await);
+    let began = Arc::new(Semaphore::new(0));
+    let handler = {
+        let began = Arc::clone(&began);
+        move |_: Add, _: CallContext| {
+            began.add_permits(1);
+            std::future::pending::<Result<Sum, HandlerError>>()
+        }
+    };
+    let worker = there.worker().drain_timeout(Duration::ZERO).function(ADD, handler).start().await.expect("the server is there");
+    let calling = here.call::<Sum, _>(ADD, &Add { a: 2, b: 40 }).input_item(&"an item").idempotency_key("a key");
+    let calling = tokio::spawn(calling.into_future());
+    began.acquire().await.expect("nobody closes it").forget();
+    let mut old = rig.old_worker(&[]).await;
+    assert_eq!(worker.drain().await.handed_back, 1);
+    answered(calling).await;
+    let fields = old.hear("took").await["fields"].take();
+    assert_eq!(fields["functionName"], ADD);
+    assert_eq!(fields["inputItem"], "\"an item\"");
+    assert_eq!(fields["idempotencyKey"], "a key");
+    let timeout: u64 = fields["timeout"].as_str().and_then(|ms| ms.parse().ok()).expect("a number");
+    assert!((1..=30_000).contains(&timeout), "what is left of its time: {timeout}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_attempt_of_a_call_is_an_old_workers_when_ours_have_left() {
+    let rig = Rig::start();
+    let (here, there) = (rig.towpath().await, rig.towpath().await);
+    let handler = |_: Add, _: CallContext| async { Err::<Sum, _>(HandlerError::retryable("not_yet", "try again")) };
+    let later = RetryPolicy { backoff: Backoff::Fixed { delay_ms: 1_000 }, ..RetryPolicy::default() };
+    let worker = there.worker().function_with(FunctionOptions::new(ADD).retry(later), handler);
+    let worker = worker.start().await.expect("the server is there");
+    let calling = call(&here);
+    until("it is put off", SOON, || rig.cli(&["HGET", &format!("towpath:counts:{{{STREAM}}}"), "delayed"]) == "1");
+    worker.drain().await;
+    let mut old = rig.old_worker(&[]).await;
+    answered(calling).await;
+    let fields = old.hear("took").await["fields"].take();
+    assert_eq!((fields["inputItem"].as_str(), fields["noItem"].as_str()), (Some("{}"), Some("1")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_without_an_item_has_none_for_our_worker_though_its_entry_has_one_for_old_ones() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    Ours::new().start(&towpath).await.drain().await;
+    let calling = tokio::spawn(towpath.call::<bool, _>(ADD, &Add { a: 2, b: 40 }).into_future());
+    until("it waits", SOON, || rig.entries().contains("noItem"));
+    let handler = |_: Add, ctx: CallContext| async move { Ok(ctx.input_item::<serde_json::Value>()?.is_some()) };
+    let _worker = towpath.worker().function(ADD, handler).start().await.expect("the server is there");
+    assert_eq!(calling.await.expect("it does not panic"), Ok(false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_old_workers_finished_behind_a_long_call_of_theirs_does_not_run_again() {
+    let rig = Rig::start();
+    let mut busy = rig.old_worker(&["--hold", "--worker-id", "worker-2"]).await;
+    rig.old_entry("old-long", &[]);
+    busy.hear("took").await;
+    let mut old = rig.old_worker(&[]).await;
+    for number in 0..5 {
+        rig.old_entry(&format!("old-{number}"), &[]);
+        rig.old_answer(&format!("old-{number}"));
+    }
+    let towpath = rig.towpath().await;
+    let ours = Ours::new();
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    until("only the long one is left", SOON, || rig.cli(&["XLEN", STREAM]) == "1");
+    busy.kill().await;
+    old.order("leave").await;
+    old.hear("left").await;
+    rig.until_the_group_is_there();
+    rig.old_entry("old-last", &[]);
+    rig.old_answer("old-last");
+    assert_eq!(runs.ids(), ["old-long", "old-last"]);
+}
