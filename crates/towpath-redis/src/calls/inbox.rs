@@ -37,6 +37,12 @@ pub(crate) struct Inboxes {
     open: Mutex<HashSet<String>>,
 }
 
+impl Inboxes {
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
 impl Shared {
     /// The list on which this process hears about a function's calls.
     pub(crate) fn inbox_of(&self, room: &Room) -> String {
