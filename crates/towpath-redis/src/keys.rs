@@ -172,6 +172,12 @@ pub(crate) fn response(call_id: &CallId) -> String {
     format!("function:response:{call_id}")
 }
 
+/// List: an old worker's answer to a call that was put into the stream again. Whoever put it there reads it; on its own list somebody may
+/// wait who would take the answer and tell nobody.
+pub(crate) fn response_to_put_back(call_id: &CallId) -> String {
+    format!("function:response:back:{call_id}")
+}
+
 /// String of the seeds: the shared configuration, JSON.
 pub(crate) const GLOBAL_CONFIG: &str = "function:global_config";
 

@@ -3,6 +3,8 @@
 -- KEYS  1 calls  2 requests  3 ready  4 workers  5 stream
 -- ARGV  1 the instant since which a heartbeat counts as healthy  2 now, ms  3 the function's name  4 how many at most
 -- gives the ids of those it put there; none when a worker of ours is healthy, or no old one is
+-- They are answered on a list of their own, which the host reads: on the call's list somebody may wait who would take the answer and tell
+-- nobody.
 local now, max = tonumber(ARGV[2]), tonumber(ARGV[4])
 local healthy = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. ARGV[1], '+inf')
 if #healthy == 0 then return {} end
@@ -22,9 +24,9 @@ local function pieces(text)
   return found
 end
 
-local function add(id, asked, timeout)
+local function add(id, asked, timeout, list)
   local fields = { 'callId', id, 'functionName', ARGV[3], 'params', asked.p, 'inputItem', asked.i or '{}',
-    'responseChannel', 'function:response:' .. id, 'timeout', string.format('%.0f', timeout), 'timestamp', ARGV[2], 'proto', '1' }
+    'responseChannel', list, 'timeout', string.format('%.0f', timeout), 'timestamp', ARGV[2], 'proto', '1' }
   local function more(name, value)
     if value then
       fields[#fields + 1] = name
@@ -49,11 +51,11 @@ local function put_back(id)
   local asked = pieces(request)
   -- What is late ends by itself.
   if not deadline or deadline <= now or not asked.p then return end
-  local list = 'function:response:' .. id
+  local list = 'function:response:back:' .. id
   if not string.find('\t' .. channels .. '\t', '\t' .. list .. '\t', 1, true) then
     channels = channels == '' and list or channels .. '\t' .. list
   end
-  local place = add(id, asked, deadline - now)
+  local place = add(id, asked, deadline - now, list)
   redis.call('HSET', KEYS[1], id, string.format('%.0f', tonumber(version) + 1) .. '\nQ\n' .. place .. '\n' .. rest .. channels)
   redis.call('ZREM', KEYS[3], id)
   put[#put + 1] = id

@@ -4,8 +4,8 @@
 -- ARGV  1 group  2 worker  3 now  4 lease, ms  5 how many it wants  6 `1`: look outside the stream
 --       then per entry that was read: its place in the stream, its call id
 -- gives {room left, late, strangers, limited, taken, taken…}: room left says how many more it may be given; `late` are ids whose deadline has
---       passed, which the host ends; `strangers` are places in the stream of calls that have no record; `limited` is 1 when there is a
---       limit to what runs at once; each taken is
+--       passed, which the host ends; `strangers` are places in the stream of calls that have no record; `limited` is 2 when the function limits
+--       what runs at once, 1 when only this worker does; each taken is
 --       {id, life} or, from outside the stream, {id, life, request}
 -- An entry whose call is not waiting there is a copy, or was dealt with: it is acknowledged and nothing else.
 local calls, stream = KEYS[1], KEYS[9]
@@ -34,15 +34,43 @@ local function write(id, life)
   lives[#lives + 1] = life
 end
 
+local FRESH = '^(%d+)\n0\n\n\n0\n\n00\n(%d+\n(%d+)\n.*)$'
+local held = worker .. '\n' .. ARGV[3] .. '\n' .. lease .. '\n' .. until_ .. '\n0'
+
+local function hand_over(id, life, deadline, place)
+  room = room - 1
+  write(id, life)
+  if tonumber(until_) < tonumber(deadline) then
+    dues[#dues + 1] = until_
+    dues[#dues + 1] = id
+  end
+  if place == '' then
+    aside[#aside + 1] = id
+    taken[#taken + 1] = { id, life, redis.call('HGET', KEYS[2], id) or '' }
+  else
+    taken[#taken + 1] = { id, life }
+  end
+end
+
+-- One that was never delivered, which most are: little needs to be read of its life. False: it is not such a one.
+local function offer_fresh(id, old, place)
+  local start = '1\nQ\n' .. place .. '\n'
+  if room == 0 or string.sub(old, 1, #start) ~= start then return false end
+  local sequence, rest, deadline = string.match(old, FRESH, #start + 1)
+  if not sequence or now >= tonumber(deadline) then return false end
+  hand_over(id, '2\nR\n' .. place .. '\n' .. sequence .. '\n1\n' .. held .. '0\n' .. rest, deadline, place)
+  return true
+end
+
 -- Hands one call over, or says why not. `place` is its place in the stream, empty for one outside.
 local function offer(id, old, place)
+  if old and place ~= '' and offer_fresh(id, old, place) then return end
   local version, state, entry, sequence, number, cancel, submitted, deadline, rest
   if old then version, state, entry, sequence, number, cancel, submitted, deadline, rest = string.match(old, HEAD) end
   if state ~= 'Q' or entry ~= place then
     if place ~= '' then acks[#acks + 1] = place; dels[#dels + 1] = place end
     return
   end
-  local stays = '\n0' .. cancel .. '\n' .. submitted .. '\n' .. deadline .. '\n' .. rest
   version = string.format('%.0f', tonumber(version) + 1)
   if room == 0 then
     -- Read from the stream, but there is no room for it: it waits outside.
@@ -56,20 +84,10 @@ local function offer(id, old, place)
     late[#late + 1] = id
     return
   end
-  room = room - 1
-  local life = version .. '\nR\n' .. entry .. '\n' .. sequence .. '\n' .. string.format('%.0f', tonumber(number) + 1) .. '\n' .. worker .. '\n'
-    .. ARGV[3] .. '\n' .. lease .. '\n' .. until_ .. stays
-  write(id, life)
-  if tonumber(until_) < tonumber(deadline) then
-    dues[#dues + 1] = until_
-    dues[#dues + 1] = id
-  end
-  if place == '' then
-    aside[#aside + 1] = id
-    taken[#taken + 1] = { id, life, redis.call('HGET', KEYS[2], id) or '' }
-  else
-    taken[#taken + 1] = { id, life }
-  end
+  number = string.format('%.0f', tonumber(number) + 1)
+  local life = version .. '\nR\n' .. entry .. '\n' .. sequence .. '\n' .. number .. '\n' .. held .. cancel .. '\n' .. submitted .. '\n'
+    .. deadline .. '\n' .. rest
+  hand_over(id, life, deadline, place)
 end
 
 if ARGV[6] == '1' and room > 0 then
@@ -115,6 +133,6 @@ if #taken > 0 then
   redis.call('HINCRBY', KEYS[6], 'running', #taken)
   redis.call('HINCRBY', KEYS[7], 'r:' .. worker, #taken)
 end
-local reply = { room, late, strangers, (limits[1] or limits[2]) and 1 or 0 }
+local reply = { room, late, strangers, limits[1] and 2 or limits[2] and 1 or 0 }
 for i = 1, #taken do reply[4 + i] = taken[i] end
 return reply

@@ -20,6 +20,11 @@ pub(crate) fn is_inbox(channel: &str) -> bool {
     channel.starts_with("function:response:inbox:")
 }
 
+/// The key that says that a call was answered on its list.
+pub(crate) fn sent_mark(call_id: &CallId) -> String {
+    format!("function:response:sent:{call_id}")
+}
+
 /// What stands in an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {

@@ -84,7 +84,15 @@ impl ReplyLists {
 impl RedisStore {
     /// Waits beside everything else for an old worker's reply to a call.
     pub(crate) fn await_old_reply(&self, call_id: &CallId) {
-        let list = keys::response(call_id);
+        self.await_old_reply_on(keys::response(call_id), call_id);
+    }
+
+    /// The same for a call that was put into the stream again.
+    pub(crate) fn await_old_reply_to_put_back(&self, call_id: &CallId) {
+        self.await_old_reply_on(keys::response_to_put_back(call_id), call_id);
+    }
+
+    fn await_old_reply_on(&self, list: String, call_id: &CallId) {
         self.shared.reply_lists.add(list.clone(), call_id.clone());
         // One server can watch all lists at once; in a Cluster each lies somewhere else.
         let group = if self.shared.link.is_cluster() { list } else { String::new() };
@@ -98,16 +106,22 @@ impl RedisStore {
         self.shared.reply_lists.remove(&keys::response(call_id));
     }
 
-    /// A reply that lies on a call's list although nobody here waits for it: whoever did is gone.
-    pub(crate) async fn old_reply_of(&self, call_id: &CallId) -> Result<Option<Vec<u8>>, StoreError> {
-        let mut look = Cmd::new();
-        look.arg("LRANGE").arg(keys::response(call_id)).arg(-1).arg(-1);
-        let replies = value::array("LRANGE", self.shared.link.ask(&look).await?)?;
-        Ok(replies.first().and_then(value::bytes).map(<[u8]>::to_vec))
+    /// Looks for a reply that lies on a call's list although nobody here waits for it: whoever did is gone. `true`: it has ended the call.
+    pub(crate) async fn find_old_reply(&self, call_id: &CallId) -> Result<bool, StoreError> {
+        for list in [keys::response(call_id), keys::response_to_put_back(call_id)] {
+            let mut look = Cmd::new();
+            look.arg("LRANGE").arg(&list).arg(-1).arg(-1);
+            let replies = value::array("LRANGE", self.shared.link.ask(&look).await?)?;
+            if let Some(reply) = replies.first().and_then(value::bytes) {
+                self.take_old_reply(Some(call_id.clone()), reply, Some(&list)).await?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
-    /// Ends a call as an old worker's reply says, or tells what it ended with when it is over.
-    pub(crate) async fn take_old_reply(&self, call_id: Option<CallId>, reply: &[u8]) -> Result<(), StoreError> {
+    /// Ends a call as an old worker's reply on this list says, or tells what it ended with when it is over.
+    pub(crate) async fn take_old_reply(&self, call_id: Option<CallId>, reply: &[u8], list: Option<&str>) -> Result<(), StoreError> {
         let Some((named, answer)) = read_reply(reply) else {
             tracing::warn!(bytes = reply.len(), "a reply that cannot be read was dropped; the call goes on until its deadline");
             return Ok(());
@@ -122,7 +136,12 @@ impl RedisStore {
                 return Ok(());
             }
             let after = answered(&found, &answer, self.shared.now());
-            if self.apply(&found.room, vec![Move::new(found.life, after)]).await?[0] {
+            let mut heard = Move::new(found.life, after);
+            // More than one process may have put it back; each of them reads on until it is told.
+            if let Some(list) = list.filter(|list| **list == keys::response(&call_id)) {
+                heard = heard.heard_on(list.to_owned());
+            }
+            if self.apply(&found.room, vec![heard]).await?[0] {
                 return Ok(());
             }
         }
@@ -237,7 +256,7 @@ async fn hand_in(shared: &Weak<Shared>, popped: Value) {
     let [list, reply] = &parts[..] else { return };
     let call_id = value::text(list).and_then(|list| shared.reply_lists.remove(list));
     let store = RedisStore { shared };
-    if let Err(error) = store.take_old_reply(call_id, value::bytes(reply).unwrap_or_default()).await {
+    if let Err(error) = store.take_old_reply(call_id, value::bytes(reply).unwrap_or_default(), value::text(list)).await {
         tracing::warn!(%error, "a reply of an old worker could not be written down; the call goes on until its deadline");
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Weak};
 
 use redis::Cmd;
-use towpath_core::names::{CallId, FunctionKey};
+use towpath_core::names::FunctionKey;
 use towpath_core::store::StoreError;
 use towpath_core::time::millis;
 use towpath_core::worker::HEALTHY_FOR;
@@ -59,8 +59,8 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Puts calls that wait outside the stream into it again, if no worker of ours would take them. Whoever waits for one is told by us:
-    /// an old worker answers on a list.
+    /// Puts calls that wait outside the stream into it again, if no worker of ours would take them. An old worker answers on a list,
+    /// which we read and tell whoever waits for the call.
     async fn put_back(&self, room: &Room) -> Result<(), StoreError> {
         let (keys, now) = (&room.keys, self.shared.now().as_millis());
         let mut args = Args::with_capacity(4);
@@ -69,12 +69,13 @@ impl RedisStore {
         args.push(room.function.name.as_str());
         args.number(BACK_MAX);
         let names = [keys.calls.as_str(), &keys.requests, &keys.ready, &keys.workers, &keys.stream];
-        let reply = self.shared.link.run(&BACK, &names, &args).await?;
-        let put = value::array("putting calls back", reply)?.iter().map(value::call_id).collect::<Result<Vec<CallId>, StoreError>>()?;
-        if !put.is_empty() {
-            tracing::info!(function = %room.function, count = put.len(), "calls that wait are put into the stream again: only old workers serve the function");
+        let reply = value::array("putting calls back", self.shared.link.run(&BACK, &names, &args).await?)?;
+        if !reply.is_empty() {
+            tracing::info!(function = %room.function, count = reply.len(), "calls that wait are put into the stream again: only old workers serve the function");
         }
-        put.iter().for_each(|call_id| self.await_old_reply(call_id));
+        for call_id in reply.iter().map(value::call_id) {
+            self.await_old_reply_to_put_back(&call_id?);
+        }
         Ok(())
     }
 

@@ -70,9 +70,8 @@ impl RedisStore {
         let still = self.lives(room, &ids).await?.into_iter().flatten().filter(unchanged).collect();
         let mut lost = Vec::new();
         for life in self.undeliverable(room, still).await? {
-            match self.old_reply_of(&life.call.call_id).await? {
-                Some(reply) => self.take_old_reply(Some(life.call.call_id.clone()), &reply).await?,
-                None => lost.push(Move::outside(life)),
+            if !self.find_old_reply(&life.call.call_id).await? {
+                lost.push(Move::outside(life));
             }
         }
         if lost.is_empty() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use towpath::{Backoff, CallContext, CallError, FunctionOptions, HandlerError, RetryPolicy, Towpath};
+use towpath::{Backoff, CallContext, CallError, FunctionOptions, HandlerError, RetryPolicy, RunningWorker, Towpath};
 use towpath_redis_testing::until;
 
 use crate::rig::{ADD, Add, GROUP, Ours, Rig, SOON, STREAM, Sum};
@@ -18,6 +18,16 @@ fn call(towpath: &Towpath) -> Calling {
 
 async fn answered(call: Calling) {
     assert_eq!(call.await.expect("it does not panic"), Ok(Sum { sum: 42 }));
+}
+
+/// A worker of ours whose handler says that it began, and never ends.
+async fn never_ends(towpath: &Towpath, began: &Arc<Semaphore>) -> RunningWorker {
+    let began = Arc::clone(began);
+    let handler = move |_: Add, _: CallContext| {
+        began.add_permits(1);
+        std::future::pending::<Result<Sum, HandlerError>>()
+    };
+    towpath.worker().drain_timeout(Duration::ZERO).function(ADD, handler).start().await.expect("the server is there")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,14 +52,7 @@ async fn a_call_that_our_last_worker_hands_back_is_run_by_an_old_one_with_all_th
     let rig = Rig::start();
     let (here, there) = (rig.towpath().await, rig.towpath().await);
     let began = Arc::new(Semaphore::new(0));
-    let handler = {
-        let began = Arc::clone(&began);
-        move |_: Add, _: CallContext| {
-            began.add_permits(1);
-            std::future::pending::<Result<Sum, HandlerError>>()
-        }
-    };
-    let worker = there.worker().drain_timeout(Duration::ZERO).function(ADD, handler).start().await.expect("the server is there");
+    let worker = never_ends(&there, &began).await;
     let calling = here.call::<Sum, _>(ADD, &Add { a: 2, b: 40 }).input_item(&"an item").idempotency_key("a key");
     let calling = tokio::spawn(calling.into_future());
     began.acquire().await.expect("nobody closes it").forget();
@@ -62,6 +65,26 @@ async fn a_call_that_our_last_worker_hands_back_is_run_by_an_old_one_with_all_th
     assert_eq!(fields["idempotencyKey"], "a key");
     let timeout: u64 = fields["timeout"].as_str().and_then(|ms| ms.parse().ok()).expect("a number");
     assert!((1..=30_000).contains(&timeout), "what is left of its time: {timeout}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_callers_call_that_our_last_worker_hands_back_is_run_once_more_and_ends() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let began = Arc::new(Semaphore::new(0));
+    let worker = never_ends(&towpath, &began).await;
+    let mut caller = rig.old_caller(&[]);
+    let call_id = caller.hear("called").await["callId"].take();
+    began.acquire().await.expect("nobody closes it").forget();
+    // One that answers as the first seed has it, without the call's id.
+    let mut old = rig.old_worker(&["--bare-reply"]).await;
+    assert_eq!(worker.drain().await.handed_back, 1);
+    assert_eq!(caller.hear("answer").await["reply"]["data"]["sum"], 42);
+    let call_id = towpath::CallId::new(call_id.as_str().expect("an id")).expect("an id");
+    let view = towpath.store().call(&call_id).await.expect("the server is there").expect("it is known");
+    assert_eq!(view.call.state, towpath::CallState::Completed, "nobody gives it to anybody again");
+    old.order("leave").await;
+    assert_eq!(old.took().await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,6 +17,7 @@ fn as_on_the_page(key: &str) -> String {
         ("function", "meta") => "`function:meta:<workerId>:<name>`".to_owned(),
         ("function", "response") if rest.starts_with("response:inbox:") => "`function:response:inbox:<caller>`".to_owned(),
         ("function", "response") if rest.starts_with("response:sent:") => "`function:response:sent:<callId>`".to_owned(),
+        ("function", "response") if rest.starts_with("response:back:") => "`function:response:back:<callId>`".to_owned(),
         ("function", "response") => "`function:response:<callId>`".to_owned(),
         ("function", "global_config") => "`function:global_config`".to_owned(),
         ("function", _name) => "`function:<name>`".to_owned(),
