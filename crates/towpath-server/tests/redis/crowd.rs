@@ -46,15 +46,17 @@ pub(crate) fn ids(count: usize) -> Vec<String> {
 
 impl Crowd {
     /// Calls the function once per id, so many at a time.
-    pub(crate) fn call(store: &str, function: &'static str, ids: Vec<String>, at_once: usize) -> Self {
+    pub(crate) fn call(store: &str, function: &str, ids: Vec<String>, at_once: usize) -> Self {
         let (answered, repeated) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (store, count) = (store.to_owned(), (Arc::clone(&answered), Arc::clone(&repeated)));
+        let (store, function) = (store.to_owned(), function.to_owned());
+        let count = (Arc::clone(&answered), Arc::clone(&repeated));
         let working = std::thread::spawn(move || {
             runtime().block_on(async move {
                 let towpath = Towpath::open(&store).await.unwrap();
                 let (answered, repeated) = count;
                 let callers = futures_util::stream::iter(ids).map(|id| {
-                    let (towpath, answered, repeated) = (towpath.clone(), Arc::clone(&answered), Arc::clone(&repeated));
+                    let (towpath, function) = (towpath.clone(), function.as_str());
+                    let (answered, repeated) = (Arc::clone(&answered), Arc::clone(&repeated));
                     async move {
                         let answer = insist(&towpath, function, &id, &repeated).await;
                         answered.fetch_add(1, Ordering::Relaxed);
