@@ -17,7 +17,7 @@ export function between(page, text) {
 
 export function page({ machine, levels, alone, rounds, seconds }) {
   const calls = table(
-    ['in flight', 'bare Redis calls/s', 'Towpath calls/s', 'p50 / p99 ms', 'Redis CPU per call, bare', 'of the bare Redis', 'BullMQ calls/s', 'p50 / p99 ms', 'Towpath : BullMQ'],
+    ['in flight', 'bare Redis calls/s', 'Towpath calls/s', 'p50 / p99 ms', 'Redis CPU per call: Towpath, bare', 'of the bare Redis', 'BullMQ calls/s', 'p50 / p99 ms', 'Towpath : BullMQ'],
     levels.map(({ inFlight, towpath, bullmq }) => [
       whole(inFlight),
       whole(towpath.floor_calls_per_second),

@@ -89,45 +89,16 @@ fn bare(url: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
-    use std::process::{Child, Command, Stdio};
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    use towpath_redis_testing::RedisServer;
 
     use super::*;
 
-    /// A server of its own, ended when it is dropped.
-    struct Server {
-        process: Child,
-        url: String,
-        _folder: tempfile::TempDir,
-    }
-
-    impl Server {
-        fn start() -> Self {
-            let folder = tempfile::tempdir().unwrap();
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-            let mut command = Command::new("redis-server");
-            command.args(["--bind", "127.0.0.1", "--save", "", "--port", &port, "--dir"]).arg(folder.path());
-            let process = command.stdout(Stdio::null()).spawn().expect("redis-server is installed");
-            let server = Self { process, url: format!("redis://127.0.0.1:{port}"), _folder: folder };
-            while Client::open(server.url.as_str()).unwrap().get_connection().is_err() {
-                std::thread::yield_now();
-            }
-            server
-        }
-    }
-
-    impl Drop for Server {
-        fn drop(&mut self) {
-            let _gone_already = self.process.kill();
-            let _gone_already = self.process.wait();
-        }
-    }
-
     #[test]
     fn every_call_of_the_bare_caller_is_answered_and_nothing_is_left() {
-        let server = Server::start();
-        let floor = Floor::open(&server.url, "t").unwrap();
+        let server = RedisServer::start();
+        let floor = Floor::open(&server.url(), "t").unwrap();
         floor.create().unwrap();
         let over = AtomicBool::new(false);
         let answered = std::thread::scope(|scope| {
@@ -145,24 +116,23 @@ mod tests {
             worker.join().unwrap().unwrap();
             answered
         });
-        let mut connection = Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
+        let mut connection = Client::open(server.url()).unwrap().get_connection().unwrap();
         let length: usize = redis::cmd("XLEN").arg(&floor.stream).query(&mut connection).unwrap();
         assert!(length < answered, "{length} of {answered} calls are still in the stream");
-        let pending: (usize, Option<String>, Option<String>, Option<Vec<(String, String)>>) =
-            redis::cmd("XPENDING").arg(&floor.stream).arg(GROUP).query(&mut connection).unwrap();
-        assert_eq!(pending.0, 0, "calls that nobody acknowledged");
+        let pending = server.cli(&["XPENDING", &floor.stream, GROUP]);
+        assert_eq!(pending.lines().next().map(str::trim), Some("0"), "calls that nobody acknowledged: {pending}");
         floor.remove().unwrap();
         assert_eq!(redis::cmd("DBSIZE").query::<usize>(&mut connection).unwrap(), 0);
     }
 
     #[test]
     fn keys_are_removed_by_their_pattern_and_no_others() {
-        let server = Server::start();
-        let mut connection = Client::open(server.url.as_str()).unwrap().get_connection().unwrap();
+        let server = RedisServer::start();
+        let mut connection = Client::open(server.url()).unwrap().get_connection().unwrap();
         for key in ["bench-1-a", "x:bench-1-b", "bench-2-a"] {
             redis::cmd("SET").arg(key).arg(1).query::<()>(&mut connection).unwrap();
         }
-        Gauge::open(&server.url).unwrap().remove_keys("*bench-1-*").unwrap();
+        Gauge::open(&server.url()).unwrap().remove_keys("*bench-1-*").unwrap();
         let left: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
         assert_eq!(left, ["bench-2-a"]);
     }

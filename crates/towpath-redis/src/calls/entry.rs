@@ -20,6 +20,11 @@ pub(crate) fn is_inbox(channel: &str) -> bool {
     channel.starts_with("function:response:inbox:")
 }
 
+/// The key that says that a call was answered on its list.
+pub(crate) fn sent_mark(call_id: &CallId) -> String {
+    format!("function:response:sent:{call_id}")
+}
+
 /// What stands in an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -70,7 +75,8 @@ impl Entry {
             b"params" => self.params = Some(bytes.to_vec()),
             b"inputItem" => self.item = Some(bytes.to_vec()),
             b"responseChannel" => self.channel = text(),
-            b"timeout" => self.timeout_ms = text().and_then(|text| text.parse().ok()),
+            // Who says 0 waits for ever, and means no timeout at all.
+            b"timeout" => self.timeout_ms = text().and_then(|text| text.parse().ok()).filter(|ms| *ms > 0),
             b"proto" => self.has_record = true,
             b"idempotencyKey" => self.key = text(),
             b"depth" => self.depth = text().and_then(|text| text.parse().ok()).unwrap_or(0),

@@ -9,12 +9,14 @@
 //! | `queue` | claims that wait, first come first served, and the readers that block for them |
 //! | `load` | finds calls |
 //! | `moves` | changes calls as decided, unless somebody was faster |
+//! | `effects` | what a batch of changes does to the server |
 //! | `hold` | what a worker does with a call it holds |
 //! | `ears` | who waits for a call in this process |
 //! | `inbox` | answers that come from other processes |
 //! | `old_peers` | answers of workers that know no record and no inbox |
 
 pub(crate) mod ears;
+mod effects;
 pub(crate) mod entry;
 mod hold;
 pub(crate) mod inbox;

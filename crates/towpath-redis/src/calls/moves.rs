@@ -1,5 +1,6 @@
 //! Changing calls as decided, unless somebody was faster: then it is decided again on what is there now.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use towpath_core::call::{Call, CallCommand, CallReply, CallState, step};
@@ -7,10 +8,10 @@ use towpath_core::names::CallId;
 use towpath_core::store::{CallNews, Ended, StoreError};
 use towpath_core::time::Timestamp;
 
-use super::entry;
+use super::effects::Effects;
 use super::load::Found;
 use crate::lane::heard;
-use crate::record::{Life, letter, write_tail};
+use crate::record::Life;
 use crate::room::Room;
 use crate::script::{Args, MOVE};
 use crate::store::RedisStore;
@@ -22,9 +23,10 @@ pub(crate) const REPLY_KEPT_MS: u64 = 60_000;
 /// A change of one call.
 #[derive(Clone)]
 pub(crate) struct Move {
-    before: Life,
+    pub(super) before: Life,
     /// `None`: it is forgotten.
-    after: Option<Life>,
+    pub(super) after: Option<Life>,
+    pub(super) heard_on: Option<String>,
 }
 
 impl Move {
@@ -32,25 +34,25 @@ impl Move {
     pub(crate) fn new(before: Life, after: Call) -> Self {
         let entry = if leaves_the_stream(&before, &after) { String::new() } else { before.entry.clone() };
         let life = Life { version: before.version + 1, entry, call: after, ..before.clone() };
-        Self { before, after: Some(life) }
+        Self { before, after: Some(life), heard_on: None }
     }
 
     /// From what was seen to nothing.
     pub(crate) fn forget(before: Life) -> Self {
-        Self { before, after: None }
+        Self { before, after: None, heard_on: None }
     }
 
     /// The same call with one more list on which somebody waits for it.
     pub(crate) fn tell_too(before: Life, channel: String) -> Self {
         let mut life = Life { version: before.version + 1, ..before.clone() };
         life.channels.push(channel);
-        Self { before, after: Some(life) }
+        Self { before, after: Some(life), heard_on: None }
     }
 
     /// The same call, waiting outside the stream because its entry is lost.
     pub(crate) fn outside(before: Life) -> Self {
         let life = Life { version: before.version + 1, entry: String::new(), ..before.clone() };
-        Self { before, after: Some(life) }
+        Self { before, after: Some(life), heard_on: None }
     }
 
     /// Whether an entry of the stream is acknowledged with it.
@@ -63,52 +65,37 @@ impl Move {
         self.after.clone().unwrap_or(otherwise)
     }
 
-    fn write(&self, args: &mut Args) {
-        args.push(self.before.call.call_id.as_str());
-        args.number(self.before.version);
-        let Some(after) = &self.after else {
-            for word in ["", "=", "-", "-0", ".", ".", ""] {
-                args.push(word);
-            }
-            return;
-        };
-        let ended = !self.before.call.state.has_ended() && after.call.state.has_ended();
-        args.push(after.write());
-        if tail_differs(&self.before.call, &after.call) {
-            args.push(write_tail(&after.call))
-        } else {
-            args.push("=")
-        }
-        match (self.before.call.due(), after.call.due()) {
-            (before, after) if before == after => args.push("="),
-            (_, None) => args.push("-"),
-            (_, Some(due)) => args.number(due.as_millis()),
-        }
-        args.push(format!("{}{}", letter(after.call.state), u8::from(after.call.parked)));
-        args.push(entry_effect(&self.before, after));
-        args.push(if ended {
-            "e"
-        } else if is_put_off(&self.before.call, &after.call) {
-            "c"
-        } else {
-            "."
-        });
-        let answers_a_list = ended && self.before.channels.iter().any(|channel| !entry::is_inbox(channel));
-        args.push(if answers_a_list { entry::reply(&after.call) } else { Vec::new() });
+    /// The reply came to this list: nobody needs to be told there.
+    pub(crate) fn heard_on(mut self, list: String) -> Self {
+        self.heard_on = Some(list);
+        self
     }
-}
 
-/// What becomes of the call's entry in the stream: see the script.
-fn entry_effect(before: &Life, after: &Life) -> &'static str {
-    match (before.call.state, after.call.state) {
-        (CallState::Running, CallState::Running) if before.call.lease_until != after.call.lease_until => "h",
-        (CallState::Running, CallState::Running) => ".",
-        (CallState::Queued, CallState::Queued) if before.entry != after.entry => "r",
-        (CallState::Running, CallState::Queued) | (CallState::Delayed, CallState::Queued) => "r",
-        (CallState::Running, CallState::Delayed) => "y",
-        (CallState::Running, _ended) => "a",
-        (CallState::Queued, ended) if ended.has_ended() => "d",
-        _ => ".",
+    pub(super) fn ends(&self) -> bool {
+        !self.before.call.state.has_ended() && self.after.as_ref().is_some_and(|after| after.call.state.has_ended())
+    }
+
+    pub(super) fn is_put_off(&self) -> bool {
+        let is_delayed = |life: &Life| life.call.state == CallState::Delayed;
+        !is_delayed(&self.before) && self.after.as_ref().is_some_and(is_delayed)
+    }
+
+    pub(super) fn changes_tail(&self) -> bool {
+        let was = &self.before.call;
+        let differs = |is: &Call| was.outcome != is.outcome || was.last_failure != is.last_failure || was.replayed_as != is.replayed_as;
+        self.after.as_ref().is_some_and(|after| differs(&after.call))
+    }
+
+    /// Whether the call waits outside the stream from now on.
+    fn makes_ready(&self) -> bool {
+        let waits_outside = |life: &Life| life.call.state == CallState::Queued && life.entry.is_empty();
+        !waits_outside(&self.before) && self.after.as_ref().is_some_and(waits_outside)
+    }
+
+    /// Whether another call may run in its place.
+    fn frees_room(&self) -> bool {
+        let counts = |life: &Life| life.call.state == CallState::Running && !life.call.parked;
+        counts(&self.before) && !self.after.as_ref().is_some_and(counts)
     }
 }
 
@@ -120,14 +107,6 @@ fn leaves_the_stream(before: &Life, after: &Call) -> bool {
         (CallState::Queued, CallState::Queued) => false,
         _ => true,
     }
-}
-
-fn tail_differs(before: &Call, after: &Call) -> bool {
-    before.outcome != after.outcome || before.last_failure != after.last_failure || before.replayed_as != after.replayed_as
-}
-
-fn is_put_off(before: &Call, after: &Call) -> bool {
-    before.state != CallState::Delayed && after.state == CallState::Delayed
 }
 
 impl RedisStore {
@@ -169,42 +148,52 @@ impl RedisStore {
         Ok(done)
     }
 
+    /// Makes all changes of a batch, except those of calls that somebody else has changed.
     async fn flush_moves(&self, room: &Room, moves: Vec<Move>) -> Result<Vec<bool>, StoreError> {
-        let keys = &room.keys;
+        let mut done = vec![true; moves.len()];
+        let mut seen = HashSet::new();
+        for (done, one) in done.iter_mut().zip(&moves) {
+            *done = seen.insert(&one.before.call.call_id); // of two changes of one call the second has seen an old version
+        }
+        loop {
+            let open: Vec<usize> = (0..moves.len()).filter(|place| done[*place]).collect();
+            if open.is_empty() {
+                return Ok(done);
+            }
+            let changed = self.run_moves(room, &open.iter().map(|place| &moves[*place]).collect::<Vec<_>>()).await?;
+            if changed.is_empty() {
+                return Ok(done);
+            }
+            for place in changed {
+                done[*open.get(place).ok_or_else(|| StoreError::Corrupt("a move that was not asked for was refused".to_owned()))?] = false;
+            }
+        }
+    }
+
+    /// Makes these changes, or says which calls have changed and makes none.
+    async fn run_moves(&self, room: &Room, moves: &[&Move]) -> Result<Vec<usize>, StoreError> {
         let (shared, cluster) = (&self.shared, self.shared.link.is_cluster());
-        let mut args = Args::with_capacity(4 + moves.len() * 9);
-        args.push(keys.group.as_str());
-        args.flag(cluster);
-        args.push(shared.inbox_of(room));
-        args.number(REPLY_KEPT_MS);
-        for one in &moves {
-            one.write(&mut args);
+        let mut args = Args::with_capacity(1 + moves.len() * 12);
+        args.number(moves.len());
+        for one in moves {
+            args.push(one.before.call.call_id.as_str());
         }
-        let whereabouts = shared.keys.whereabouts();
-        let mut names: Vec<&str> = vec![
-            &keys.calls,
-            &keys.requests,
-            &keys.outcomes,
-            &keys.progress,
-            &keys.due,
-            &keys.index,
-            &keys.ready,
-            &keys.aside,
-            &keys.counts,
-            &keys.busy,
-            &keys.idempotency,
-            &keys.stream,
-            &keys.dead,
-        ];
-        if !cluster {
-            names.push(&whereabouts);
+        for one in moves {
+            args.push(format!("{}\n", one.before.version));
         }
+        let (whereabouts, inbox) = (shared.keys.whereabouts(), shared.inbox_of(room));
+        let mut effects = Effects::new(&room.keys, &inbox, (!cluster).then_some(&whereabouts));
+        for one in moves {
+            effects.gather(one);
+        }
+        for refused in shared.link.ask_all(&effects.take_elsewhere()).await? {
+            value::checked(refused)?;
+        }
+        let keys = effects.write(&mut args);
+        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
         let (reply, _) = shared.run_durably(&MOVE, &names, &args).await?;
-        let replies = value::array("the move of calls", reply)?;
-        if replies.len() != moves.len() {
-            return Err(StoreError::Corrupt(format!("{} moves had {} replies", moves.len(), replies.len())));
-        }
-        Ok(replies.iter().map(|reply| value::number(reply) == Some(1)).collect())
+        let places = value::array("the move of calls", reply)?;
+        Ok(places.iter().filter_map(value::number).filter_map(|place| usize::try_from(place - 1).ok()).collect())
     }
 
     /// Tells this process what it needs to know of changes that were just made; the script has told the others that wait for answers.
@@ -212,15 +201,13 @@ impl RedisStore {
         let mut brings_work = false;
         for one in made {
             let Some(after) = &one.after else { continue };
-            let (was, is) = (&one.before.call, &after.call);
-            if !was.state.has_ended() && is.state.has_ended() {
-                self.shared.ears.tell(&is.call_id, &CallNews::Ended(Arc::new(is.clone())));
-            } else if is_put_off(was, is) {
-                self.shared.ears.tell(&is.call_id, &CallNews::Changed);
+            if one.ends() {
+                self.shared.ears.tell(&after.call.call_id, &CallNews::Ended(Arc::new(after.call.clone())));
+            } else if one.is_put_off() {
+                self.shared.ears.tell(&after.call.call_id, &CallNews::Changed);
             }
-            let frees_room = was.state == CallState::Running && (is.state != CallState::Running || is.parked && !was.parked);
-            brings_work |= entry_effect(&one.before, after) == "r" || frees_room && room.is_limited();
-            if let Some(due) = is.due() {
+            brings_work |= one.makes_ready() || one.frees_room() && room.is_limited();
+            if let Some(due) = after.call.due() {
                 self.shared.agenda.note(due);
             }
         }

@@ -122,7 +122,8 @@ impl RedisStore {
                 return Ok(());
             }
             let after = answered(&found, &answer, self.shared.now());
-            if self.apply(&found.room, vec![Move::new(found.life, after)]).await?[0] {
+            let heard = Move::new(found.life, after).heard_on(keys::response(&call_id));
+            if self.apply(&found.room, vec![heard]).await?[0] {
                 return Ok(());
             }
         }

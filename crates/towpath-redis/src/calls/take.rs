@@ -14,6 +14,7 @@ use super::entry::{self, Entry, TIMEOUT_UNSAID};
 use super::load::Found;
 use super::moves::{Move, REPLY_KEPT_MS};
 use super::reserve::Reserved;
+use crate::keys;
 use crate::record::Life;
 use crate::room::Room;
 use crate::script::{ADOPT, Args, TAKE};
@@ -290,8 +291,10 @@ fn call_id_of(entry: &Entry) -> Option<CallId> {
 fn adopted(entry: &Entry, call_id: CallId, now: Timestamp) -> Life {
     let taken = entry.taken_ms().map_or(now, Timestamp::from_millis).min(now);
     let timeout = entry.timeout_ms.map_or(TIMEOUT_UNSAID, std::time::Duration::from_millis);
+    // Who names no list waits where everybody does.
+    let channel = entry.channel.clone().unwrap_or_else(|| keys::response(&call_id));
+    let channels = Some(channel).filter(|channel| is_reply_list(channel)).into_iter().collect();
     let call = Call::submitted(call_id, taken, timeout, std::time::Duration::from_millis(REPLY_KEPT_MS));
-    let channels = entry.channel.clone().filter(|channel| is_reply_list(channel)).into_iter().collect();
     Life { version: 1, entry: entry.place.clone(), sequence: 0, key: None, channels, call }
 }
 

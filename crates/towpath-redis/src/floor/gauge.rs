@@ -12,7 +12,7 @@ pub struct Gauge {
 /// The server's counters at one moment.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// Commands since it started, those inside scripts not counted.
+    /// Commands since it started, those inside of scripts counted too.
     pub commands: u64,
     /// How much CPU its process has used, in seconds.
     pub cpu_seconds: f64,

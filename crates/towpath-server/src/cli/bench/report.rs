@@ -114,23 +114,31 @@ impl Report {
             out.json(&self.json());
             return;
         }
-        out.line(&format!("durable calls on {}; {}\n", self.store.title(), self.machine));
+        out.line(&format!("durable calls on {}; {}", self.store.title(), self.machine));
         if !self.rows.is_empty() {
+            out.line("");
             self.print_rows(out);
+        }
+        self.print_sentences(out);
+        print_findings(out, &findings(self));
+    }
+
+    fn print_sentences(&self, out: Output) {
+        if self.paced.is_some() || self.functions.is_some() {
+            out.line("");
         }
         if let Some(paced) = &self.paced {
             let (p50, p99) = (paced.p50.as_secs_f64() * 1e3, paced.p99.as_secs_f64() * 1e3);
-            out.line(&format!("\nat a steady {:.0} calls/s: p50 {p50:.2} ms, p99 {p99:.2} ms", paced.calls_per_second));
+            out.line(&format!("at a steady {:.0} calls/s: p50 {p50:.2} ms, p99 {p99:.2} ms", paced.calls_per_second));
         }
-        for (what, growth) in [("functions", &self.functions), ("calls waiting", &self.backlog)] {
+        for (what, growth) in [("function(s)", &self.functions), ("calls waiting", &self.backlog)] {
             if let Some(Growth { from, to, cost_us_from, cost_us_to }) = growth {
-                out.line(&format!("a call with {from} {what}: {cost_us_from:.1} us, with {to}: {cost_us_to:.1} us"));
+                out.line(&format!("cost of a call, {from} {what}: {cost_us_from:.1} us, {to}: {cost_us_to:.1} us"));
             }
         }
         if let Some(queued) = &self.queued {
             out.line(&format!("a waiting call takes {:.0} bytes of the store's memory", queued.store_bytes_per_call));
         }
-        print_findings(out, &findings(self));
     }
 
     fn print_rows(&self, out: Output) {

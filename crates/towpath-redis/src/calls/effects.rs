@@ -1,0 +1,261 @@
+//! What a batch of changes does to the server, gathered into as few commands as possible: one per key and kind, whatever the batch's size.
+
+use std::collections::HashMap;
+
+use redis::Cmd;
+use towpath_core::call::{Call, CallState};
+
+use super::entry;
+use super::moves::{Move, REPLY_KEPT_MS};
+use crate::keys::FunctionKeys;
+use crate::pieces::Writer;
+use crate::record::{Life, write_tail};
+use crate::script::Args;
+
+/// The commands of a batch, in the order in which their kinds first came up.
+pub(super) struct Effects<'a> {
+    keys: &'a FunctionKeys,
+    /// The inbox of this process, which hears without being written to.
+    own_inbox: &'a str,
+    names: Vec<String>,
+    commands: Vec<Command>,
+    places: HashMap<(&'static str, String), usize>,
+    counts: HashMap<(String, String), i64>,
+    /// In a Cluster reply lists of old callers lie on other servers: they are written to first.
+    elsewhere: Vec<Cmd>,
+    /// Where ids are found; only where one server has all keys.
+    whereabouts: Option<&'a str>,
+}
+
+struct Command {
+    name: &'static str,
+    key: usize,
+    words: Vec<Vec<u8>>,
+}
+
+impl<'a> Effects<'a> {
+    pub(super) fn new(keys: &'a FunctionKeys, own_inbox: &'a str, whereabouts: Option<&'a str>) -> Self {
+        let names = vec![keys.calls.clone()];
+        let (commands, elsewhere) = (Vec::new(), Vec::new());
+        Self { keys, own_inbox, names, commands, places: HashMap::new(), counts: HashMap::new(), elsewhere, whereabouts }
+    }
+
+    /// Commands for other servers, to be sent first.
+    pub(super) fn take_elsewhere(&mut self) -> Vec<Cmd> {
+        std::mem::take(&mut self.elsewhere)
+    }
+
+    /// Writes all commands, and returns the keys that they name.
+    pub(super) fn write(mut self, args: &mut Args) -> Vec<String> {
+        let mut counts: Vec<_> = std::mem::take(&mut self.counts).into_iter().filter(|(_, n)| *n != 0).collect();
+        counts.sort_unstable();
+        for ((key, field), n) in counts {
+            let key = self.number(&key);
+            self.commands.push(Command { name: "COUNT", key, words: vec![field.into_bytes(), n.to_string().into_bytes()] });
+        }
+        for Command { name, key, words } in self.commands {
+            args.push(name);
+            args.number(key);
+            args.number(words.len());
+            for word in words {
+                args.push(word);
+            }
+        }
+        self.names
+    }
+
+    fn number(&mut self, key: &str) -> usize {
+        let place = self.names.iter().position(|name| name == key).unwrap_or_else(|| {
+            self.names.push(key.to_owned());
+            self.names.len() - 1
+        });
+        place + 1
+    }
+
+    fn add<const N: usize>(&mut self, name: &'static str, key: &str, words: [&[u8]; N]) {
+        self.add_behind(name, key, None, words);
+    }
+
+    /// Words behind one that stands first in the command, whatever its length.
+    fn add_behind<const N: usize>(&mut self, name: &'static str, key: &str, first: Option<&str>, words: [&[u8]; N]) {
+        let place = match self.places.get(&(name, key.to_owned())) {
+            Some(place) => *place,
+            None => {
+                let (key_number, words) = (self.number(key), first.map(|first| first.as_bytes().to_vec()).into_iter().collect());
+                self.commands.push(Command { name, key: key_number, words });
+                self.places.insert((name, key.to_owned()), self.commands.len() - 1);
+                self.commands.len() - 1
+            }
+        };
+        self.commands[place].words.extend(words.map(<[u8]>::to_vec));
+    }
+
+    fn alone<const N: usize>(&mut self, name: &'static str, key: &str, words: [&[u8]; N]) {
+        let key = self.number(key);
+        self.commands.push(Command { name, key, words: words.map(<[u8]>::to_vec).to_vec() });
+    }
+
+    fn count(&mut self, key: &str, field: &str, n: i64) {
+        *self.counts.entry((key.to_owned(), field.to_owned())).or_default() += n;
+    }
+
+    /// Everything that one change does.
+    pub(super) fn gather(&mut self, one: &Move) {
+        let keys = self.keys;
+        let id = one.before.call.call_id.as_str().as_bytes();
+        let Some(after) = &one.after else {
+            return self.forget(&one.before);
+        };
+        self.add("HSET", &keys.calls, [id, &after.write()]);
+        let tail = one.changes_tail().then(|| write_tail(&after.call));
+        if let Some(tail) = &tail {
+            self.add("HSET", &keys.outcomes, [id, tail]);
+        }
+        match (one.before.call.due(), after.call.due()) {
+            (before, after) if before == after => {}
+            (_, None) => self.add("ZREM", &keys.due, [id]),
+            (_, Some(due)) => self.add("ZADD", &keys.due, [due.as_millis().to_string().as_bytes(), id]),
+        }
+        self.move_entry(&one.before, after);
+        self.move_counts(&one.before, after);
+        if one.ends() {
+            self.tell_end(&one.before, after, &tail.unwrap_or_default(), one.heard_on.as_deref());
+        } else if one.is_put_off() {
+            self.tell_change(&one.before);
+        }
+    }
+
+    fn forget(&mut self, life: &Life) {
+        let keys = self.keys;
+        let id = life.call.call_id.as_str().as_bytes();
+        for key in [&keys.calls, &keys.requests, &keys.outcomes, &keys.progress] {
+            self.add("HDEL", key, [id]);
+        }
+        for key in [&keys.due, &keys.index] {
+            self.add("ZREM", key, [id]);
+        }
+        if let Some(whereabouts) = self.whereabouts {
+            self.add("HDEL", whereabouts, [id]);
+        }
+        if let Some(key) = &life.key {
+            self.alone("UNKEY", &keys.idempotency, [key.as_str().as_bytes(), id]);
+        }
+    }
+
+    /// The call's entry in the stream, and where it is listed once it has none.
+    fn move_entry(&mut self, before: &Life, after: &Life) {
+        use CallState as S;
+        let keys = self.keys;
+        let id = before.call.call_id.as_str().as_bytes();
+        let sequence = before.sequence.to_string();
+        let (was, is) = (before.call.state, after.call.state);
+        let leaves = !before.entry.is_empty() && after.entry.is_empty();
+        if leaves {
+            self.add_behind("XACK", &keys.stream, Some(&keys.group), [before.entry.as_bytes()]);
+            // Nobody shall read what is over. And entries of old callers carry no mark that tells a finished one from a new one, so they
+            // do not stay until the stream is trimmed.
+            if was == S::Queued || from_an_old_caller(before) {
+                self.add("XDEL", &keys.stream, [before.entry.as_bytes()]);
+            }
+        }
+        match (was, is) {
+            (S::Running, S::Running) if leaves => self.add("SADD", &keys.aside, [id]),
+            (S::Running, S::Running) => {}
+            (S::Running, _) if before.entry.is_empty() => self.add("SREM", &keys.aside, [id]),
+            (S::Queued, _) if before.entry.is_empty() && is != S::Queued => self.add("ZREM", &keys.ready, [id]),
+            _ => {}
+        }
+        if is == S::Queued && after.entry.is_empty() && (was != S::Queued || leaves) {
+            self.add("ZADD", &keys.ready, [sequence.as_bytes(), id]);
+        }
+        if is == S::Dead {
+            self.add("ZADD", &keys.dead, [sequence.as_bytes(), id]);
+        } else if was == S::Dead {
+            self.add("ZREM", &keys.dead, [id]);
+        }
+    }
+
+    fn move_counts(&mut self, before: &Life, after: &Life) {
+        let keys = self.keys;
+        let (was, is) = (&before.call, &after.call);
+        let holder = was.holder.as_ref().map_or("", |holder| holder.as_str());
+        if was.state != is.state {
+            for (state, n) in [(was.state, -1), (is.state, 1)] {
+                if let Some(word) = counted_as(state) {
+                    self.count(&keys.counts, word, n);
+                }
+            }
+            if was.state == CallState::Running {
+                self.count(&keys.busy, &format!("r:{holder}"), -1);
+            }
+        }
+        let parked = i64::from(is.parked) - i64::from(was.parked);
+        if parked != 0 {
+            self.count(&keys.counts, "parked", parked);
+            self.count(&keys.busy, &format!("p:{holder}"), parked);
+        }
+    }
+
+    fn tell_end(&mut self, before: &Life, after: &Life, tail: &[u8], heard_on: Option<&str>) {
+        let id = after.call.call_id.as_str().as_bytes();
+        let own = self.own_inbox;
+        for channel in before.channels.iter().filter(|channel| *channel != own && Some(channel.as_str()) != heard_on) {
+            if entry::is_inbox(channel) {
+                let mut news = Writer::default();
+                news.put(b'i', id);
+                news.put(b'l', &after.write());
+                news.put(b't', tail);
+                self.push(channel, &news.done());
+            } else {
+                self.answer_list(channel, &after.call);
+            }
+        }
+    }
+
+    /// Answers as old callers expect it. Workers of the field's second generation look whether that was done before they answer too.
+    fn answer_list(&mut self, list: &str, call: &Call) {
+        let (mark, reply) = (entry::sent_mark(&call.call_id), entry::reply(call));
+        if self.whereabouts.is_some() {
+            self.alone("SET", &mark, [b"1", b"EX", b"60"]);
+            return self.push(list, &reply);
+        }
+        let (mut set, mut push, mut expire) = (Cmd::new(), Cmd::new(), Cmd::new());
+        set.arg("SET").arg(mark).arg(1).arg("EX").arg(60);
+        push.arg("LPUSH").arg(list).arg(reply);
+        expire.arg("PEXPIRE").arg(list).arg(REPLY_KEPT_MS);
+        self.elsewhere.extend([set, push, expire]);
+    }
+
+    fn tell_change(&mut self, before: &Life) {
+        let mut news = Writer::default();
+        news.put(b'i', before.call.call_id.as_str().as_bytes());
+        let news = news.done();
+        let own = self.own_inbox;
+        for channel in before.channels.iter().filter(|channel| *channel != own && entry::is_inbox(channel)) {
+            self.push(channel, &news);
+        }
+    }
+
+    fn push(&mut self, channel: &str, what: &[u8]) {
+        let new = !self.places.contains_key(&("LPUSH", channel.to_owned()));
+        self.add("LPUSH", channel, [what]);
+        if new {
+            self.alone("PEXPIRE", channel, [REPLY_KEPT_MS.to_string().as_bytes()]);
+        }
+    }
+}
+
+fn from_an_old_caller(life: &Life) -> bool {
+    !life.channels.is_empty() && life.channels.iter().all(|channel| !entry::is_inbox(channel))
+}
+
+/// How a state is called among the counts of a function.
+fn counted_as(state: CallState) -> Option<&'static str> {
+    match state {
+        CallState::Queued => Some("queued"),
+        CallState::Delayed => Some("delayed"),
+        CallState::Running => Some("running"),
+        CallState::Dead => Some("dead"),
+        _over => None,
+    }
+}

@@ -1,0 +1,56 @@
+//! `docs/redis-keys.md` names every key that is written.
+
+use towpath::{HandlerError, Payload, SetConfig};
+
+use crate::rig::{ADD, Add, Ours, Rig, Sum};
+
+const PAGE: &str = include_str!("../../../../docs/redis-keys.md");
+
+/// A key as the page writes it: ids and names are placeholders there.
+fn as_on_the_page(key: &str) -> String {
+    let (first, rest) = key.split_once(':').unwrap_or((key, ""));
+    let room = rest.split(':').next().unwrap_or_default();
+    match (first, room) {
+        ("towpath", room) if rest.contains('{') => format!("`towpath:{room}:{{…}}`"),
+        ("towpath", room) => format!("`towpath:{room}`"),
+        ("function", "stream") => "`function:stream:<scope>:<name>`".to_owned(),
+        ("function", "meta") => "`function:meta:<workerId>:<name>`".to_owned(),
+        ("function", "response") if rest.starts_with("response:inbox:") => "`function:response:inbox:<caller>`".to_owned(),
+        ("function", "response") if rest.starts_with("response:sent:") => "`function:response:sent:<callId>`".to_owned(),
+        ("function", "response") => "`function:response:<callId>`".to_owned(),
+        ("function", "global_config") => "`function:global_config`".to_owned(),
+        ("function", _name) => "`function:<name>`".to_owned(),
+        _ => key.to_owned(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_about_keys_names_every_key_that_is_written() {
+    let rig = Rig::start();
+    let (here, there) = (rig.towpath().await, rig.towpath().await);
+    let _worker = Ours::new().start(&there).await;
+    let _old = rig.old_worker(&["--generation", "b", "--worker-id", "worker-2"]).await;
+    let _fails = there
+        .worker()
+        .function("fails", |(): (), _| async { Err::<(), _>(HandlerError::retryable("no_luck", "not today")) })
+        .function("reports", |(): (), ctx: towpath::CallContext| async move {
+            ctx.progress(&1).await?;
+            Ok(())
+        })
+        .start()
+        .await
+        .expect("the server is there");
+    here.set_config(SetConfig { value: Payload::from_json("{}"), if_version: None }).await.expect("the server is there");
+    here.store().probe().await.expect("the server is there");
+    for number in 0..10 {
+        let key = format!("key-{number}");
+        here.call::<Sum, _>(ADD, &Add { a: 1, b: 2 }).idempotency_key(&key).await.expect("it is answered");
+    }
+    here.call::<(), _>("reports", &()).await.expect("it is answered");
+    here.call::<(), _>("fails", &()).await.expect_err("it always fails");
+    rig.old_entry("call-1", &[]);
+    rig.old_answer("call-1");
+    let written = rig.cli(&["KEYS", "*"]);
+    let missing: Vec<&str> = written.lines().filter(|key| !PAGE.contains(&as_on_the_page(key))).collect();
+    assert_eq!(missing, Vec::<&str>::new(), "write them down in docs/redis-keys.md");
+}

@@ -1,0 +1,93 @@
+//! Old workers as they stand in the registry: little is said, sometimes late, under names of their own choice.
+
+use towpath::{CallError, Towpath};
+
+use crate::rig::{ADD, Add, GROUP, Ours, Rig, STREAM, Sum};
+
+const META: &str = "function:meta:worker-1794767286013-elno0oaxhp6:gadd";
+
+async fn call(towpath: &Towpath) -> Result<Sum, CallError> {
+    towpath.call(ADD, &Add { a: 2, b: 40 }).fail_without_workers().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_says_nothing_but_its_heartbeat_is_called() {
+    let rig = Rig::start();
+    let mut worker = rig.old_worker(&["--meta-expired"]).await;
+    let towpath = rig.towpath().await;
+    assert_eq!(call(&towpath).await, Ok(Sum { sum: 42 }));
+    let fields = worker.hear("took").await["fields"].take();
+    assert_eq!(fields["responseChannel"], crate::rig::reply_list(fields["callId"].as_str().expect("an id")), "it knows no inbox");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_and_consumers_of_any_form_are_taken_as_they_are() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let names = [
+        ("worker_1794767286013_x7k2", "worker_1794767286013_x7k2"),
+        ("worker-1794767286013-elno0oaxhp6", "consumer-1794767295417-no49rgcw39"),
+        ("n8n main:7 {a}", "no worker\tid: {b}"),
+    ];
+    for (worker, consumer) in names {
+        let mut old = rig.old_worker(&["--generation", "b", "--worker-id", worker, "--consumer", consumer]).await;
+        let sum: Sum = towpath.call(ADD, &Add { a: 2, b: 40 }).await.expect("an old worker answers");
+        assert_eq!(sum, Sum { sum: 42 }, "{worker} as {consumer}");
+        old.order("leave").await;
+        old.hear("left").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_cannot_be_worker_ids_disturb_nobody() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let worker = Ours::new().start(&towpath).await;
+    rig.cli(&["SADD", "function:gadd", "two\nlines", "", &"x".repeat(300)]);
+    // Calls that a stranger took and holds.
+    rig.cli(&["XADD", STREAM, "*", "init", "1"]);
+    rig.cli(&["XGROUP", "CREATECONSUMER", STREAM, GROUP, "two\nlines"]);
+    rig.cli(&["XREADGROUP", "GROUP", GROUP, "two\nlines", "COUNT", "1", "STREAMS", STREAM, ">"]);
+    assert_eq!(call(&towpath).await, Ok(Sum { sum: 42 }));
+    assert_eq!(rig.old_call(&[]).await["data"]["sum"], 42);
+    assert_eq!(towpath.store().workers().await.expect("the server is there").len(), 1);
+    worker.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_heartbeat_that_comes_late_is_still_healthy_and_one_that_stays_away_is_not() {
+    let rig = Rig::start();
+    let worker = rig.old_worker(&["--generation", "b"]).await;
+    let now_ms = || -> i64 {
+        let time = rig.cli(&["TIME"]);
+        time.lines().next().and_then(|seconds| seconds.parse::<i64>().ok()).expect("seconds") * 1_000
+    };
+    rig.cli(&["HSET", META, "lastHeartbeat", &(now_ms() - 17_000).to_string()]);
+    assert_eq!(call(&rig.towpath().await).await, Ok(Sum { sum: 42 }));
+    worker.kill().await;
+    rig.cli(&["HSET", META, "lastHeartbeat", &(now_ms() - 31_000).to_string()]);
+    let refused = call(&rig.towpath().await).await.expect_err("nobody is there");
+    assert_eq!(refused.code(), "no_workers", "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_worker_that_has_just_come_is_seen_before_a_call_is_refused() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    Ours::new().start(&towpath).await.drain().await;
+    let refused = call(&towpath).await.expect_err("nobody is there");
+    assert_eq!(refused.code(), "no_workers", "{refused}");
+    let _old = rig.old_worker(&[]).await;
+    assert_eq!(call(&towpath).await, Ok(Sum { sum: 42 }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_worker_leaves_ours_in_the_registry() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let _worker = Ours::new().start(&towpath).await;
+    let mut old = rig.old_worker(&[]).await;
+    old.order("leave").await;
+    old.hear("left").await;
+    assert_eq!(rig.old_call(&[]).await["data"]["sum"], 42, "an old caller finds our worker");
+}

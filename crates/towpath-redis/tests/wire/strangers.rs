@@ -1,0 +1,262 @@
+//! Old peers that acknowledge, claim, copy and trim what is not theirs, and old workers that die with a call in their hands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use towpath::{CallError, Towpath};
+use towpath_redis_testing::until;
+
+use crate::rig::{ADD, Add, GROUP, Ours, Rig, SOON, STREAM, Sum};
+
+/// What nobody tells us of is found by looking, after a lease; so long that may take.
+const FOUND_WITHIN: Duration = Duration::from_secs(100);
+
+type Calling = JoinHandle<Result<Sum, CallError>>;
+
+fn call(towpath: &Towpath) -> Calling {
+    tokio::spawn(towpath.call(ADD, &Add { a: 2, b: 40 }).timeout(Duration::from_secs(120)).into_future())
+}
+
+async fn answered(call: Calling) {
+    assert_eq!(call.await.expect("it does not panic"), Ok(Sum { sum: 42 }));
+}
+
+/// The function is known, and nobody serves it.
+async fn known(towpath: &Towpath) {
+    Ours::new().start(towpath).await.drain().await;
+}
+
+fn until_entries(rig: &Rig, count: usize) {
+    until(&format!("{count} entries wait"), SOON, || rig.cli(&["XLEN", STREAM]) == count.to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_an_old_reclaimer_takes_from_us_and_copies_run_once() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let ours = Ours::new().behind(&gate);
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    let new = call(&towpath);
+    rig.old_entry("old-1", &["timeout", "60000"]);
+    runs.reach(2).await;
+    for _ in 0..3 {
+        assert!(rig.old_upkeep(&["reclaim", "--idle-ms", "0"]).await > 0, "it finds what runs");
+    }
+    rig.old_entry("old-2", &[]);
+    runs.reach(3).await;
+    gate.add_permits(3);
+    answered(new).await;
+    assert_eq!(rig.old_answer("old-1")["data"]["sum"], 42);
+    assert_eq!(rig.old_answer("old-2")["data"]["sum"], 42);
+    rig.until_nothing_pends();
+    // And after they have ended: a copy of an ended call is no call.
+    rig.old_entry("old-1", &["timeout", "60000"]);
+    rig.old_entry("old-3", &[]);
+    runs.reach(4).await;
+    gate.add_permits(1);
+    rig.old_answer("old-3");
+    rig.until_nothing_pends();
+    assert_eq!(runs.ids().len(), 4, "{:?}", runs.ids());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_an_old_reclaimer_copied_for_a_dead_worker_runs_once() {
+    let rig = Rig::start();
+    let mut old = rig.old_worker(&["--hold"]).await;
+    rig.old_entry("old-1", &["timeout", "110000"]);
+    old.hear("took").await;
+    old.kill().await;
+    for _ in 0..3 {
+        assert!(rig.old_upkeep(&["reclaim", "--idle-ms", "0"]).await > 0);
+    }
+    let towpath = rig.towpath().await;
+    let ours = Ours::new();
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    assert_eq!(rig.old_answer("old-1")["data"]["sum"], 42);
+    // What the reclaimer holds and never answers is dealt with too, or it would be copied for ever.
+    until("nothing is pending", FOUND_WITHIN, || rig.pending() == 0);
+    assert_eq!(runs.ids(), ["old-1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_a_stranger_acknowledged_goes_on_and_is_answered() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let ours = Ours::new().behind(&gate);
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    let new = call(&towpath);
+    rig.old_entry("old-1", &[]);
+    runs.reach(2).await;
+    // Generation B begins by acknowledging whatever is pending.
+    let mut old = rig.old_worker(&["--generation", "b"]).await;
+    assert_eq!(rig.pending(), 0);
+    gate.add_permits(2);
+    answered(new).await;
+    assert_eq!(rig.old_answer("old-1")["data"]["sum"], 42);
+    old.order("leave").await;
+    assert_eq!(old.took().await, Vec::<String>::new());
+    assert_eq!(runs.ids().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_an_old_worker_took_to_its_grave_are_run_by_ours() {
+    let rig = Rig::start();
+    let mut old = rig.old_worker(&["--hold"]).await;
+    let towpath = rig.towpath().await;
+    let new = call(&towpath);
+    old.hear("took").await;
+    old.kill().await;
+    let mut second = rig.old_worker(&["--hold", "--worker-id", "worker-2"]).await;
+    rig.old_entry("old-1", &["timeout", "110000"]);
+    second.hear("took").await;
+    second.kill().await;
+    let ours = Ours::new();
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    runs.reach_within(2, FOUND_WITHIN).await;
+    answered(new).await;
+    assert_eq!(rig.old_answer("old-1")["data"]["sum"], 42);
+    rig.until_nothing_pends();
+    assert_eq!(runs.ids().len(), 2, "{:?}", runs.ids());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_an_old_worker_took_and_another_acknowledged_is_not_forgotten() {
+    let rig = Rig::start();
+    let mut old = rig.old_worker(&["--hold"]).await;
+    let towpath = rig.towpath().await;
+    let new = call(&towpath);
+    old.hear("took").await;
+    old.kill().await;
+    let mut second = rig.old_worker(&["--generation", "b", "--worker-id", "worker-2"]).await;
+    second.order("leave").await;
+    assert_eq!(second.took().await, Vec::<String>::new(), "it has dropped the call");
+    let _worker = Ours::new().start(&towpath).await;
+    let outcome = tokio::time::timeout(FOUND_WITHIN, new).await.expect("it is run or answered").expect("it does not panic");
+    assert_eq!(outcome, Ok(Sum { sum: 42 }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_were_trimmed_away_before_anybody_took_them_are_run() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    known(&towpath).await;
+    let calls: Vec<Calling> = (0..5).map(|_| call(&towpath)).collect();
+    until_entries(&rig, 5);
+    assert_eq!(rig.old_upkeep(&["trim", "--keep", "2"]).await, 3);
+    let ours = Ours::new();
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    runs.reach_within(5, FOUND_WITHIN).await;
+    for call in calls {
+        answered(call).await;
+    }
+    assert_eq!(runs.ids().len(), 5, "{:?}", runs.ids());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_are_trimmed_away_while_they_run_go_on_and_are_answered() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let ours = Ours::new().behind(&gate);
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    let new = call(&towpath);
+    rig.old_entry("old-1", &[]);
+    runs.reach(2).await;
+    rig.old_upkeep(&["trim", "--keep", "0"]).await;
+    gate.add_permits(2);
+    answered(new).await;
+    assert_eq!(rig.old_answer("old-1")["data"]["sum"], 42);
+    rig.until_nothing_pends();
+    assert_eq!(runs.ids().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_answer_of_an_old_worker_does_not_end_a_call_twice() {
+    let rig = Rig::start();
+    let mut old = rig.old_worker(&["--hold"]).await;
+    let towpath = rig.towpath().await;
+    let new = call(&towpath);
+    let call_id = old.hear("took").await["fields"]["callId"].take();
+    let call_id = towpath::CallId::new(call_id.as_str().expect("an id")).expect("an id");
+    let cancelled = towpath.store().cancel(&call_id).await.expect("the server is there");
+    old.order("answer").await;
+    old.hear("answered").await;
+    let outcome = new.await.expect("it does not panic");
+    let view = towpath.store().call(&call_id).await.expect("the server is there").expect("it is known");
+    // Either the cancel came first or the answer; both see one end.
+    match outcome {
+        Ok(sum) => assert_eq!((sum, view.call.state), (Sum { sum: 42 }, towpath::CallState::Completed), "{cancelled:?}"),
+        Err(error) => assert_eq!((error.code(), view.call.state), ("call_cancelled", towpath::CallState::Cancelled), "{cancelled:?}"),
+    }
+    assert!(rig.cli(&["XINFO", "GROUPS", STREAM]).contains(GROUP));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_was_trimmed_away_is_found_also_while_the_stream_is_in_use() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    known(&towpath).await;
+    let lost = call(&towpath);
+    until_entries(&rig, 1);
+    rig.old_entry("old-1", &["timeout", "110000"]);
+    assert_eq!(rig.old_upkeep(&["trim", "--keep", "1"]).await, 1);
+    // What it works on stays in the stream.
+    let mut old = rig.old_worker(&["--hold"]).await;
+    old.hear("took").await;
+    let ours = Ours::new();
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    runs.reach_within(1, FOUND_WITHIN).await;
+    answered(lost).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_call_of_an_old_worker_that_lives_is_not_given_to_ours() {
+    check_long_call("worker-1794767286013-elno0oaxhp6").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_call_of_an_old_worker_whose_consumer_has_another_name_is_not_given_to_ours() {
+    check_long_call("consumer-1794767295417-no49rgcw39").await;
+}
+
+async fn check_long_call(consumer: &str) {
+    let rig = Rig::start();
+    let mut old = rig.old_worker(&["--hold", "--consumer", consumer]).await;
+    let towpath = rig.towpath().await;
+    let long = call(&towpath);
+    let timestamp = old.hear("took").await["fields"]["timestamp"].take();
+    let submitted_ms: u64 = timestamp.as_str().and_then(|ms| ms.parse().ok()).expect("an instant");
+    let ours = Ours::new();
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    until("it takes longer than a lease", FOUND_WITHIN, || now_ms(&rig) > submitted_ms + 31_000);
+    let looks = looks_at_pending(&rig);
+    // Each look for what was abandoned asks twice; the third question belongs to the second look.
+    until("it was looked at", FOUND_WITHIN, || looks_at_pending(&rig) >= looks + 3);
+    old.order("answer").await;
+    answered(long).await;
+    assert_eq!(runs.ids(), Vec::<String>::new(), "the old worker was at it all the time");
+}
+
+fn now_ms(rig: &Rig) -> u64 {
+    let seconds = rig.cli(&["TIME"]).lines().next().and_then(|seconds| seconds.parse::<u64>().ok());
+    seconds.expect("seconds") * 1_000
+}
+
+/// How often somebody has asked what is pending.
+fn looks_at_pending(rig: &Rig) -> u64 {
+    let stats = rig.cli(&["INFO", "commandstats"]);
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_xpending:calls="));
+    line.and_then(|rest| rest.split(',').next()).and_then(|count| count.parse().ok()).unwrap_or_default()
+}
