@@ -21,7 +21,8 @@ const worker = spawn(process.execPath, [workerFile, port, name, concurrency], { 
 await once(worker.stdout, 'data');
 
 const queue = new Queue(name, { connection });
-const events = new QueueEvents(name, { connection });
+// From the first event on: by default it begins with what comes after its first read, and a call that ends before that is waited for in vain.
+const events = new QueueEvents(name, { connection, lastEventId: '0' });
 // Every job that is waited for listens to both, so that many listeners are no leak.
 for (const emitter of [queue, events]) emitter.setMaxListeners(0);
 await Promise.all([queue.waitUntilReady(), events.waitUntilReady()]);

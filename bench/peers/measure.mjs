@@ -25,7 +25,14 @@ const rounds = options.quick ? 1 : Number(options.rounds);
 const seconds = options.quick ? '1' : options.seconds;
 
 const say = (text) => process.stderr.write(`${text}\n`);
-const run = async (program, args) => JSON.parse((await promisify(execFile)(program, args, { maxBuffer: 1 << 24 })).stdout);
+// Whoever takes this long has lost an answer and waits in vain.
+const timeout = Number(seconds) * 4_000 + 300_000;
+let running;
+const run = async (program, args) => {
+  const done = promisify(execFile)(program, args, { maxBuffer: 1 << 24, timeout });
+  running = done.child;
+  return JSON.parse((await done).stdout);
+};
 const median = (numbers) => {
   const sorted = numbers.filter((number) => number != null).sort((a, b) => a - b);
   const middle = sorted.length >> 1;
@@ -34,6 +41,8 @@ const median = (numbers) => {
 };
 const medians = (samples) => Object.fromEntries(Object.keys(samples[0]).map((key) => [key, median(samples.map((sample) => sample[key]))]));
 
+// What is under way must not outlive us; its own worker ends with it.
+process.on('exit', () => running?.kill());
 const redis = await RedisServer.start(options.durability);
 for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(130));
 

@@ -34,15 +34,43 @@ local function write(id, life)
   lives[#lives + 1] = life
 end
 
+local FRESH = '^(%d+)\n0\n\n\n0\n\n00\n(%d+\n(%d+)\n.*)$'
+local held = worker .. '\n' .. ARGV[3] .. '\n' .. lease .. '\n' .. until_ .. '\n0'
+
+local function hand_over(id, life, deadline, place)
+  room = room - 1
+  write(id, life)
+  if tonumber(until_) < tonumber(deadline) then
+    dues[#dues + 1] = until_
+    dues[#dues + 1] = id
+  end
+  if place == '' then
+    aside[#aside + 1] = id
+    taken[#taken + 1] = { id, life, redis.call('HGET', KEYS[2], id) or '' }
+  else
+    taken[#taken + 1] = { id, life }
+  end
+end
+
+-- One that was never delivered, which most are: little needs to be read of its life. False: it is not such a one.
+local function offer_fresh(id, old, place)
+  local start = '1\nQ\n' .. place .. '\n'
+  if room == 0 or string.sub(old, 1, #start) ~= start then return false end
+  local sequence, rest, deadline = string.match(old, FRESH, #start + 1)
+  if not sequence or now >= tonumber(deadline) then return false end
+  hand_over(id, '2\nR\n' .. place .. '\n' .. sequence .. '\n1\n' .. held .. '0\n' .. rest, deadline, place)
+  return true
+end
+
 -- Hands one call over, or says why not. `place` is its place in the stream, empty for one outside.
 local function offer(id, old, place)
+  if old and place ~= '' and offer_fresh(id, old, place) then return end
   local version, state, entry, sequence, number, cancel, submitted, deadline, rest
   if old then version, state, entry, sequence, number, cancel, submitted, deadline, rest = string.match(old, HEAD) end
   if state ~= 'Q' or entry ~= place then
     if place ~= '' then acks[#acks + 1] = place; dels[#dels + 1] = place end
     return
   end
-  local stays = '\n0' .. cancel .. '\n' .. submitted .. '\n' .. deadline .. '\n' .. rest
   version = string.format('%.0f', tonumber(version) + 1)
   if room == 0 then
     -- Read from the stream, but there is no room for it: it waits outside.
@@ -56,20 +84,10 @@ local function offer(id, old, place)
     late[#late + 1] = id
     return
   end
-  room = room - 1
-  local life = version .. '\nR\n' .. entry .. '\n' .. sequence .. '\n' .. string.format('%.0f', tonumber(number) + 1) .. '\n' .. worker .. '\n'
-    .. ARGV[3] .. '\n' .. lease .. '\n' .. until_ .. stays
-  write(id, life)
-  if tonumber(until_) < tonumber(deadline) then
-    dues[#dues + 1] = until_
-    dues[#dues + 1] = id
-  end
-  if place == '' then
-    aside[#aside + 1] = id
-    taken[#taken + 1] = { id, life, redis.call('HGET', KEYS[2], id) or '' }
-  else
-    taken[#taken + 1] = { id, life }
-  end
+  number = string.format('%.0f', tonumber(number) + 1)
+  local life = version .. '\nR\n' .. entry .. '\n' .. sequence .. '\n' .. number .. '\n' .. held .. cancel .. '\n' .. submitted .. '\n'
+    .. deadline .. '\n' .. rest
+  hand_over(id, life, deadline, place)
 end
 
 if ARGV[6] == '1' and room > 0 then

@@ -9,7 +9,7 @@ use towpath_core::store::{Durability, StoreError, SubmitCall, Submitted};
 use towpath_core::time::{Timestamp, millis};
 use towpath_core::worker::HEALTHY_FOR;
 
-use super::entry::added_fields;
+use super::entry::{self, added_fields};
 use super::inbox::ReplyTo;
 use super::reserve::Reserved;
 use crate::lane::heard;
@@ -93,13 +93,14 @@ impl RedisStore {
     async fn flush_submits(&self, room: &Room, batch: &[ToSubmit]) -> Result<Vec<Judged>, StoreError> {
         let (shared, keys, now) = (&self.shared, &room.keys, self.shared.now());
         let cluster = shared.link.is_cluster();
-        let mut args = Args::with_capacity(5 + batch.len() * 12);
+        let mut args = Args::with_capacity(16 + batch.len() * 4);
         args.number(now.as_millis().saturating_sub(millis(HEALTHY_FOR)));
         args.push(room.member.as_str());
         args.push(room.function.name.as_str());
         args.number(now.as_millis());
         args.flag(cluster);
-        let deadlines: Vec<Timestamp> = batch.iter().map(|one| one.write(now, &mut args)).collect();
+        write_batch(batch, now, &mut args);
+        let deadlines: Vec<Timestamp> = batch.iter().map(|one| now + one.call.timeout).collect();
         let (whereabouts, sequence) = (shared.keys.whereabouts(), shared.keys.sequence());
         let mut names: Vec<&str> = vec![
             &keys.calls,
@@ -131,34 +132,69 @@ impl RedisStore {
     }
 }
 
+/// Writes what the calls have in common once, and each call behind it.
+fn write_batch(batch: &[ToSubmit], now: Timestamp, args: &mut Args) {
+    let mut shapes: Vec<Vec<Vec<u8>>> = Vec::new();
+    let mut numbers = Vec::with_capacity(batch.len());
+    let mut last: Option<(&ToSubmit, usize)> = None;
+    for one in batch {
+        let number = match last {
+            Some((earlier, number)) if one.has_the_shape_of(earlier) => number,
+            _ => {
+                shapes.push(one.shape(now));
+                shapes.len()
+            }
+        };
+        last = Some((one, number));
+        numbers.push(number);
+    }
+    args.number(shapes.len());
+    for word in shapes.into_iter().flatten() {
+        args.push(word);
+    }
+    for (one, number) in batch.iter().zip(numbers) {
+        args.push(one.call.call_id.as_str());
+        args.push(one.call.request.params.as_bytes());
+        args.number(number);
+        args.number(one.sequence);
+    }
+}
+
 impl ToSubmit {
-    /// Writes the call as the script wants it, and returns its deadline.
-    fn write(&self, now: Timestamp, args: &mut Args) -> Timestamp {
+    fn has_the_shape_of(&self, other: &Self) -> bool {
+        let plain = |one: &Self| {
+            let SubmitCall { request, fail_without_workers, .. } = &*one.call;
+            let extras = request.input_item.is_some() || request.idempotency_key.is_some() || request.depth > 0;
+            !extras && !fail_without_workers && request.parent.is_none() && request.traceparent.is_none()
+        };
+        let same_reply = self.reply_to.told == other.reply_to.told;
+        let same_times = self.call.timeout == other.call.timeout && self.call.retain == other.call.retain;
+        plain(self) && plain(other) && same_times && same_reply && (entry::is_inbox(&self.reply_to.told) || self.reply_to.told.is_empty())
+    }
+
+    /// All of the call but its id and params, as the script wants it.
+    fn shape(&self, now: Timestamp) -> Vec<Vec<u8>> {
         let SubmitCall { call_id, request, timeout, retain, fail_without_workers } = &*self.call;
         let call = Call::submitted(call_id.clone(), now, *timeout, *retain);
-        let deadline = call.deadline;
+        let due = call.deadline.as_millis().to_string();
         let channels = Some(self.reply_to.told.clone()).filter(|channel| !channel.is_empty()).into_iter().collect();
         let key = request.idempotency_key.clone();
-        let life = Life { version: 1, entry: String::new(), sequence: 0, key: key.clone(), channels, call };
-        args.push(call_id.as_str());
-        args.push(key.as_ref().map_or("", |key| key.as_str()));
-        args.push(if *fail_without_workers { "w" } else { "-" });
-        args.number(self.sequence);
         let mut rest = Vec::with_capacity(96);
-        life.write_rest(&mut rest);
-        args.push(rest);
-        args.number(deadline.as_millis());
-        args.push(request.params.as_bytes());
-        args.push(request.input_item.as_ref().map_or(&b""[..], |item| item.as_bytes()));
-        args.push(self.reply_to.written.as_str());
-        args.number(millis(*timeout));
-        args.push(write_request_extras(request));
+        Life { version: 1, entry: String::new(), sequence: 0, key: key.clone(), channels, call }.write_rest(&mut rest);
         let added = added_fields(request);
-        args.number(added.len() as u64);
-        for word in added {
-            args.push(word);
-        }
-        deadline
+        let mut shape = vec![
+            key.map_or_else(Vec::new, |key| key.as_str().as_bytes().to_vec()),
+            if *fail_without_workers { b"w".to_vec() } else { b"-".to_vec() },
+            rest,
+            due.into_bytes(),
+            request.input_item.as_ref().map_or_else(Vec::new, |item| item.as_bytes().to_vec()),
+            if entry::is_inbox(&self.reply_to.written) { self.reply_to.written.clone().into_bytes() } else { Vec::new() },
+            millis(*timeout).to_string().into_bytes(),
+            write_request_extras(request),
+            added.len().to_string().into_bytes(),
+        ];
+        shape.extend(added);
+        shape
     }
 }
 
