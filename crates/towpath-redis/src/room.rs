@@ -1,6 +1,6 @@
 //! What a process keeps in mind about one function: its keys, and the queues in which questions about it pile up.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
@@ -26,8 +26,8 @@ pub(crate) struct Room {
     nudges: watch::Sender<u64>,
     /// How far the bell was when the last look found nothing outside the stream.
     looked_at: watch::Sender<u64>,
-    /// The function limits how many calls run at once, so that the end of one is news for those who wait.
-    limited: AtomicBool,
+    /// How many calls run at once is limited, so that the end of one is news for those who wait.
+    limit: AtomicU8,
     /// A reader is at work.
     pub(crate) reading: AtomicBool,
     /// A reader has been at work since this process came.
@@ -52,7 +52,7 @@ impl Room {
             bell: watch::Sender::new(1),
             looked_at: watch::Sender::new(0),
             nudges: watch::Sender::new(0),
-            limited: AtomicBool::new(false),
+            limit: AtomicU8::new(0),
             reading: AtomicBool::new(false),
             read_before: AtomicBool::new(false),
             swept_soon: AtomicBool::new(false),
@@ -88,11 +88,18 @@ impl Room {
         self.looked_at.send_modify(|looked| *looked = (*looked).max(rung));
     }
 
-    pub(crate) fn set_limited(&self, limited: bool) {
-        self.limited.store(limited, Ordering::Relaxed);
+    /// What a take said about limits: 1 a worker has one, 2 the function itself has.
+    pub(crate) fn set_limit(&self, limit: u8) {
+        self.limit.store(limit, Ordering::Relaxed);
     }
 
+    /// Whether anybody may have to wait for the end of another call.
     pub(crate) fn is_limited(&self) -> bool {
-        self.limited.load(Ordering::Relaxed)
+        self.limit.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether workers of other processes may have to.
+    pub(crate) fn is_limited_for_all(&self) -> bool {
+        self.limit.load(Ordering::Relaxed) > 1
     }
 }

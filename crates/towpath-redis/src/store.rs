@@ -160,8 +160,17 @@ impl RedisStore {
         Ok(functions.iter().map(|function| self.room(function)).collect())
     }
 
-    /// Stops what runs beside it and says goodbye to the server.
-    pub async fn close(&self) {}
+    /// Leaves nothing of this process on the server: its reply lists go. Workers unregister before. What runs beside the store ends when
+    /// the last clone is dropped.
+    pub async fn close(&self) {
+        for inbox in self.shared.inboxes.all() {
+            let mut forget = Cmd::new();
+            forget.arg("DEL").arg(inbox);
+            if let Err(error) = self.shared.link.ask(&forget).await {
+                tracing::debug!(%error, "a reply list stays until it expires");
+            }
+        }
+    }
 }
 
 impl Shared {

@@ -69,11 +69,11 @@ impl RedisStore {
         let mut agenda: Vec<((Timestamp, bool, u64), Due)> = Vec::new();
         let asks: Vec<Cmd> = rooms.iter().map(|room| due_until(&room.keys.due, now, Some(limit))).collect();
         for (room, reply) in rooms.iter().zip(self.shared.link.ask_all(&asks).await?) {
-            let mut found = read_scores(value::array("ZRANGEBYSCORE", value::checked(reply)?)?)?;
+            let mut found = read_scores(&value::array("ZRANGEBYSCORE", value::checked(reply)?)?)?;
             if found.len() == limit {
                 // Of what is due at one instant the oldest submit comes first, so all of that instant must be known.
                 let all = self.shared.link.ask(&due_until(&room.keys.due, found[limit - 1].1, None)).await?;
-                found = read_scores(value::array("ZRANGEBYSCORE", all)?)?;
+                found = read_scores(&value::array("ZRANGEBYSCORE", all)?)?;
             }
             let ids: Vec<CallId> = found.iter().map(|(id, _)| id.clone()).collect();
             for life in self.lives(room, &ids).await?.into_iter().flatten() {
@@ -186,7 +186,7 @@ impl RedisStore {
             .collect();
         let mut next = self.next_silence().await?;
         for reply in self.shared.link.ask_all(&heads).await? {
-            let head = read_scores(value::array("ZRANGE", value::checked(reply)?)?)?;
+            let head = read_scores(&value::array("ZRANGE", value::checked(reply)?)?)?;
             next = next.into_iter().chain(head.first().map(|(_, at)| *at)).min();
         }
         Ok(next)
@@ -214,7 +214,7 @@ fn due_until(key: &str, until: Timestamp, limit: Option<usize>) -> Cmd {
     ask
 }
 
-fn read_scores(reply: Vec<redis::Value>) -> Result<Vec<(CallId, Timestamp)>, StoreError> {
+fn read_scores(reply: &[redis::Value]) -> Result<Vec<(CallId, Timestamp)>, StoreError> {
     let mut found = Vec::with_capacity(reply.len() / 2);
     for pair in reply.chunks_exact(2) {
         #[expect(clippy::cast_possible_truncation, reason = "scores are instants in whole milliseconds, far below 2^53")]

@@ -4,8 +4,8 @@
 -- ARGV  1 group  2 worker  3 now  4 lease, ms  5 how many it wants  6 `1`: look outside the stream
 --       then per entry that was read: its place in the stream, its call id
 -- gives {room left, late, strangers, limited, taken, taken…}: room left says how many more it may be given; `late` are ids whose deadline has
---       passed, which the host ends; `strangers` are places in the stream of calls that have no record; `limited` is 1 when there is a
---       limit to what runs at once; each taken is
+--       passed, which the host ends; `strangers` are places in the stream of calls that have no record; `limited` is 2 when the function limits
+--       what runs at once, 1 when only this worker does; each taken is
 --       {id, life} or, from outside the stream, {id, life, request}
 -- An entry whose call is not waiting there is a copy, or was dealt with: it is acknowledged and nothing else.
 local calls, stream = KEYS[1], KEYS[9]
@@ -133,6 +133,6 @@ if #taken > 0 then
   redis.call('HINCRBY', KEYS[6], 'running', #taken)
   redis.call('HINCRBY', KEYS[7], 'r:' .. worker, #taken)
 end
-local reply = { room, late, strangers, (limits[1] or limits[2]) and 1 or 0 }
+local reply = { room, late, strangers, limits[1] and 2 or limits[2] and 1 or 0 }
 for i = 1, #taken do reply[4 + i] = taken[i] end
 return reply

@@ -31,6 +31,24 @@ struct Granted {
     reply: CallReply,
 }
 
+/// Changes of one function's calls, and whose wishes they are.
+struct Batch {
+    room: Arc<Room>,
+    places: Vec<usize>,
+    moves: Vec<Move>,
+}
+
+impl Batch {
+    fn new(room: &Arc<Room>) -> Self {
+        Self { room: Arc::clone(room), places: Vec::new(), moves: Vec::new() }
+    }
+
+    fn add(&mut self, place: usize, one: Move) {
+        self.places.push(place);
+        self.moves.push(one);
+    }
+}
+
 impl RedisStore {
     pub(crate) async fn renew_all(&self, leases: RenewCalls) -> Result<Vec<Renewal>, StoreError> {
         let RenewCalls { worker, deliveries, lease } = leases;
@@ -144,48 +162,34 @@ impl RedisStore {
     /// Puts commands to calls: decides on what this process remembers of them where it can, and on what the server has where it must.
     async fn grant(&self, wishes: Vec<Wish>) -> Result<Vec<Option<Granted>>, StoreError> {
         let mut granted: Vec<Option<Granted>> = wishes.iter().map(|_| None).collect();
-        let mut open: Vec<usize> = (0..wishes.len()).collect();
         let mut remembered: Vec<Option<Found>> = wishes.iter().map(|wish| self.shared.held.get(&wish.call_id)).collect();
+        let mut open: Vec<usize> = (0..wishes.len()).collect();
         while !open.is_empty() {
-            let missing: Vec<usize> = open.iter().copied().filter(|place| remembered[*place].is_none()).collect();
-            let ids: Vec<CallId> = missing.iter().map(|place| wishes[*place].call_id.clone()).collect();
-            let loaded = self.load_all(&ids).await?;
-            let mut fresh: HashMap<usize, Option<Found>> = missing.into_iter().zip(loaded).collect();
-            let now = self.shared.now();
-            let mut batches: HashMap<FunctionKey, (Arc<Room>, Vec<(usize, Move)>)> = HashMap::new();
             let mut again = Vec::new();
-            let mut asked = HashSet::new();
-            for place in open {
-                if !asked.insert(&wishes[place].call_id) {
-                    again.push(place); // it is decided on what the first one leaves
-                    continue;
-                }
-                let from_server = fresh.remove(&place);
-                let is_fresh = from_server.is_some();
-                let Some(found) = from_server.flatten().or_else(|| remembered[place].take()) else { continue };
+            let mut batches: HashMap<FunctionKey, Batch> = HashMap::new();
+            let now = self.shared.now();
+            for (place, found, is_fresh) in self.look_up(&wishes, &open, &mut remembered, &mut again).await? {
                 let (after, reply) = step(found.life.call.clone(), wishes[place].command.clone(), now);
-                if !changes(&reply) {
-                    if is_fresh {
-                        granted[place] = Some(Granted { found, reply });
-                    } else {
-                        again.push(place); // what is remembered may be old: only the server says no
-                    }
-                    continue;
+                if changes(&reply) {
+                    let room = Arc::clone(&found.room);
+                    let one = Move::new(found.life.clone(), after);
+                    let life = one.after_or(found.life);
+                    batches.entry(room.function.clone()).or_insert_with(|| Batch::new(&room)).add(place, one);
+                    granted[place] = Some(Granted { found: Found { room, life }, reply });
+                } else if is_fresh {
+                    granted[place] = Some(Granted { found, reply });
+                } else {
+                    again.push(place); // what is remembered may be old: only the server says no
                 }
-                let room = Arc::clone(&found.room);
-                let one = Move::new(found.life.clone(), after.clone());
-                let life = one.after_or(found.life);
-                batches.entry(room.function.clone()).or_insert_with(|| (Arc::clone(&room), Vec::new())).1.push((place, one));
-                granted[place] = Some(Granted { found: Found { room, life }, reply });
             }
-            for (room, moves) in batches.into_values() {
-                let (places, moves): (Vec<usize>, Vec<Move>) = moves.into_iter().unzip();
+            for Batch { room, places, moves } in batches.into_values() {
                 for (place, done) in places.into_iter().zip(self.apply(&room, moves).await?) {
-                    if !done {
-                        granted[place] = None;
-                        again.push(place);
-                    } else if let Some(granted) = &granted[place] {
-                        self.remember(&granted.found);
+                    match granted[place].as_ref().filter(|_| done) {
+                        Some(granted) => self.remember(&granted.found),
+                        None => {
+                            granted[place] = None;
+                            again.push(place);
+                        }
                     }
                 }
             }
@@ -197,6 +201,26 @@ impl RedisStore {
             open = again;
         }
         Ok(granted)
+    }
+
+    /// The calls that are still to be decided on, and whether they come from the server. Of several wishes about one call the first is
+    /// looked up, the others wait for what it leaves.
+    async fn look_up(
+        &self,
+        wishes: &[Wish],
+        open: &[usize],
+        remembered: &mut [Option<Found>],
+        again: &mut Vec<usize>,
+    ) -> Result<Vec<(usize, Found, bool)>, StoreError> {
+        let mut asked = HashSet::new();
+        let (first, later): (Vec<usize>, Vec<usize>) = open.iter().partition(|place| asked.insert(&wishes[**place].call_id));
+        again.extend(later);
+        let (known, unknown): (Vec<usize>, Vec<usize>) = first.into_iter().partition(|place| remembered[*place].is_some());
+        let ids: Vec<CallId> = unknown.iter().map(|place| wishes[*place].call_id.clone()).collect();
+        let loaded = self.load_all(&ids).await?;
+        let known = known.into_iter().filter_map(|place| Some((place, remembered[place].take()?, false)));
+        let loaded = unknown.into_iter().zip(loaded).filter_map(|(place, found)| Some((place, found?, true)));
+        Ok(known.chain(loaded).collect())
     }
 
     /// Keeps in mind what a worker of this process still holds.

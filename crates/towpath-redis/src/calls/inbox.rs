@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 use towpath_core::names::CallId;
 use towpath_core::store::{CallNews, StoreError};
 
@@ -35,6 +35,12 @@ pub(crate) struct ReplyTo {
 #[derive(Default)]
 pub(crate) struct Inboxes {
     open: Mutex<HashSet<String>>,
+}
+
+impl Inboxes {
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
 }
 
 impl Shared {
@@ -82,9 +88,9 @@ async fn read_for_ever(shared: Weak<Shared>, inbox: String) {
                 Some(own) => own,
                 None => link.exclusive(&inbox).await?,
             };
-            let news = peek(&mut own, &inbox).await?;
-            if let Some(open) = shared.upgrade().filter(|_| news) {
-                fetch(&open, &mut own, &inbox).await?;
+            let first = peek(&mut own, &inbox).await?;
+            if let (Some(open), Some(first)) = (shared.upgrade(), first) {
+                fetch(&open, &mut own, &inbox, &first).await?;
             }
             Ok::<Exclusive, StoreError>(own)
         };
@@ -99,30 +105,24 @@ async fn read_for_ever(shared: Weak<Shared>, inbox: String) {
 }
 
 /// Blocks until there is an answer. It stays where it is: an answer is removed only after it has arrived.
-async fn peek(line: &mut Exclusive, inbox: &str) -> Result<bool, StoreError> {
+async fn peek(line: &mut Exclusive, inbox: &str) -> Result<Option<Vec<u8>>, StoreError> {
     let mut peek = Cmd::new();
     peek.arg("BLMOVE").arg(inbox).arg(inbox).arg("RIGHT").arg("RIGHT").arg(BLOCK_S);
-    Ok(line.ask(&peek).await? != Value::Nil)
+    Ok(value::bytes(&line.ask(&peek).await?).map(<[u8]>::to_vec))
 }
 
-/// Hands out all answers that are there, oldest first, and removes them.
-async fn fetch(shared: &Arc<Shared>, line: &mut Exclusive, inbox: &str) -> Result<(), StoreError> {
+/// Hands out all answers that are there, oldest first, and removes them. The first one is known and need not wait for the others.
+async fn fetch(shared: &Arc<Shared>, line: &mut Exclusive, inbox: &str, first: &[u8]) -> Result<(), StoreError> {
+    take_in(shared, first).await?;
+    let mut known = 1;
     loop {
         let mut all = Cmd::new();
         all.arg("LRANGE").arg(inbox).arg(-FETCH_MAX).arg(-1);
         let answers = value::array("LRANGE", line.ask(&all).await?)?;
-        if answers.is_empty() {
-            return Ok(());
+        for answer in answers.iter().rev().skip(known) {
+            take_in(shared, value::bytes(answer).unwrap_or_default()).await?;
         }
-        for answer in answers.iter().rev() {
-            let answer = value::bytes(answer).unwrap_or_default();
-            if answer.first() == Some(&b'{') {
-                // An old worker has taken a call that was not meant for one, and answers as it knows how.
-                RedisStore { shared: Arc::clone(shared) }.take_old_reply(None, answer).await?;
-            } else {
-                hand_out(shared, answer);
-            }
-        }
+        known = 0;
         let mut trim = Cmd::new();
         trim.arg("LTRIM").arg(inbox).arg(0).arg(-(i64::try_from(answers.len()).unwrap_or(FETCH_MAX)) - 1);
         line.ask(&trim).await?;
@@ -130,6 +130,15 @@ async fn fetch(shared: &Arc<Shared>, line: &mut Exclusive, inbox: &str) -> Resul
             return Ok(());
         }
     }
+}
+
+async fn take_in(shared: &Arc<Shared>, answer: &[u8]) -> Result<(), StoreError> {
+    if answer.first() == Some(&b'{') {
+        // An old worker has taken a call that was not meant for one, and answers as it knows how.
+        return RedisStore { shared: Arc::clone(shared) }.take_old_reply(None, answer).await;
+    }
+    hand_out(shared, answer);
+    Ok(())
 }
 
 fn hand_out(shared: &Shared, answer: &[u8]) {

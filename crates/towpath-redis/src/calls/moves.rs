@@ -198,7 +198,7 @@ impl RedisStore {
 
     /// Tells this process what it needs to know of changes that were just made; the script has told the others that wait for answers.
     async fn tell(&self, room: &Arc<Room>, made: &[&Move]) {
-        let mut brings_work = false;
+        let (mut brings_work, mut frees_room) = (false, false);
         for one in made {
             let Some(after) = &one.after else { continue };
             if one.ends() {
@@ -206,14 +206,17 @@ impl RedisStore {
             } else if one.is_put_off() {
                 self.shared.ears.tell(&after.call.call_id, &CallNews::Changed);
             }
-            brings_work |= one.makes_ready() || one.frees_room() && room.is_limited();
+            brings_work |= one.makes_ready();
+            frees_room |= one.frees_room();
             if let Some(due) = after.call.due() {
                 self.shared.agenda.note(due);
             }
         }
         self.note_acks(room, made.iter().filter(|one| one.acknowledges()).count() as u64);
-        if brings_work {
+        if brings_work || frees_room && room.is_limited_for_all() {
             self.brings_work(room).await;
+        } else if frees_room && room.is_limited() {
+            room.ring();
         }
     }
 

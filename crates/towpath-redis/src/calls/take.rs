@@ -109,7 +109,8 @@ impl RedisStore {
         let left = reply.next().as_ref().and_then(value::number).and_then(|left| u64::try_from(left).ok()).unwrap_or_default();
         let late = value::array("a take", reply.next().unwrap_or(Value::Nil))?;
         let strangers = value::array("a take", reply.next().unwrap_or(Value::Nil))?;
-        room.set_limited(reply.next().as_ref().and_then(value::number) == Some(1));
+        let limit = reply.next().as_ref().and_then(value::number).and_then(|limit| u8::try_from(limit).ok());
+        room.set_limit(limit.unwrap_or_default());
         let by_id: HashMap<&str, &Entry> = named.iter().filter_map(|entry| Some((entry.call_id.as_deref()?, *entry))).collect();
         let mut taken = Taken { deliveries: Vec::new(), room_left: left };
         for item in reply {

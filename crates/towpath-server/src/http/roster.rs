@@ -12,26 +12,47 @@ use super::app::App;
 
 /// A worker may have registered again with another server: what is older than this is looked up anew.
 const REMEMBERED_FOR: Duration = Duration::from_secs(30);
+/// A claim says that its worker lives; said again within this it changes nothing that anybody could see.
+const HEARD_FOR: Duration = Duration::from_secs(3);
 /// More workers than this are not remembered; the registry knows them all.
 const WORKERS_MAX: usize = 10_000;
 
 /// The functions of workers that claimed lately.
 #[derive(Debug, Default)]
-pub(crate) struct Roster(Mutex<HashMap<WorkerId, (Timestamp, Vec<FunctionKey>)>>);
+pub(crate) struct Roster(Mutex<HashMap<WorkerId, Known>>);
+
+#[derive(Debug)]
+struct Known {
+    at: Timestamp,
+    functions: Vec<FunctionKey>,
+    /// When the store was last told that it lives.
+    heard: Timestamp,
+}
 
 impl Roster {
     pub(crate) fn remember(&self, worker: WorkerId, functions: Vec<FunctionKey>, now: Timestamp) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= WORKERS_MAX {
-            known.retain(|_, (at, _)| now.since(*at) < REMEMBERED_FOR);
+            known.retain(|_, worker| now.since(worker.at) < REMEMBERED_FOR);
         }
         if known.len() < WORKERS_MAX {
-            known.insert(worker, (now, functions));
+            known.insert(worker, Known { at: now, functions, heard: now });
         }
     }
 
     pub(crate) fn forget(&self, worker: &WorkerId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(worker);
+    }
+
+    /// Whether the store was told a moment ago that this worker lives. If not, whoever asks is about to tell it.
+    pub(crate) fn was_just_heard(&self, worker: &WorkerId, now: Timestamp) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(worker) = known.get_mut(worker) else { return false };
+        let just = now.since(worker.heard) < HEARD_FOR;
+        if !just {
+            worker.heard = now;
+        }
+        just
     }
 
     /// What a worker serves; `None` when the registry does not know it.
@@ -49,7 +70,7 @@ impl Roster {
 
     fn recall(&self, worker: &WorkerId, now: Timestamp) -> Option<Vec<FunctionKey>> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, functions) = known.get(worker)?;
-        (now.since(*at) < REMEMBERED_FOR).then(|| functions.clone())
+        let worker = known.get(worker)?;
+        (now.since(worker.at) < REMEMBERED_FOR).then(|| worker.functions.clone())
     }
 }

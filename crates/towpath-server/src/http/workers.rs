@@ -112,7 +112,9 @@ struct Want {
 
 async fn claim_until(app: &App, want: &Want) -> Result<Vec<Delivery>, ApiError> {
     loop {
-        stay_alive(app, &want.worker).await?;
+        if !app.roster().was_just_heard(&want.worker, app.clock().now()) {
+            stay_alive(app, &want.worker).await?;
+        }
         let functions = app.roster().functions_of(app, &want.worker).await?.ok_or_else(|| worker_not_found(&want.worker))?;
         let functions = functions.into_iter().map(|function| ClaimFunction { function, max: want.max }).collect();
         let began = app.clock().now();
