@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
 use towpath_conformance::backend::{Backend, UnderTest};
+use towpath_conformance::suite::{all_cases, run};
 use towpath_core::clock::Clock;
 use towpath_core::store::Store;
-use towpath_redis::{RedisOptions, RedisStore};
+use towpath_redis::{RedisOptions, RedisStore, acl_rule};
 use towpath_redis_testing::RedisServer;
 
 /// One server for all cases; each case has a database to itself.
@@ -54,4 +55,37 @@ mod standalone {
 
     towpath_conformance::suite!(Standalone);
     towpath_conformance::differential!(Standalone, seeds = 200, operations = 300);
+}
+
+/// The same server, as seen by a user that has no more rights than `towpath doctor --print-acl` gives.
+struct WithThePrintedRights;
+
+static RESTRICTED: LazyLock<RedisServer> = LazyLock::new(|| {
+    let server = RedisServer::build().databases(1_000).start();
+    let rule = acl_rule("towpath", "secret", "towpath");
+    let words: Vec<&str> = rule.lines().find(|line| line.starts_with("ACL SETUSER")).expect("the rule").split_whitespace().collect();
+    assert_eq!(server.cli(&words).trim(), "OK");
+    server
+});
+
+#[async_trait]
+impl Backend for WithThePrintedRights {
+    async fn fresh(&self, clock: Arc<dyn Clock>) -> Box<dyn UnderTest> {
+        let mut options = RedisOptions::standalone("127.0.0.1", RESTRICTED.port());
+        options.database = NEXT_DATABASE.fetch_add(1, Ordering::Relaxed) % 1_000;
+        (options.username, options.password) = (Some("towpath".to_owned()), Some("secret".to_owned()));
+        RESTRICTED.cli(&["-n", &options.database.to_string(), "FLUSHDB"]);
+        let store = open(&options, &clock).await;
+        Box::new(DatabaseUnderTest { store, options, clock })
+    }
+}
+
+#[tokio::test]
+async fn the_whole_suite_holds_under_the_printed_rights() {
+    for case in all_cases() {
+        println!("{}", case.name);
+        run(&WithThePrintedRights, case.run).await;
+    }
+    let refused = RESTRICTED.cli(&["ACL", "LOG"]);
+    assert_eq!(refused.trim(), "", "something was refused");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
-use towpath::{CallError, CallState, Outcome, Towpath};
+use towpath::{CallError, CallState, Observer, Outcome, StoreError, Towpath};
 
 use crate::support::wait_for;
 
@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(50);
 /// Callers at work.
 pub(crate) struct Crowd {
     answered: Arc<AtomicUsize>,
-    repeated: Arc<AtomicUsize>,
+    troubles: Arc<Troubles>,
     working: JoinHandle<BTreeMap<String, Value>>,
 }
 
@@ -27,8 +27,18 @@ pub(crate) struct Crowd {
 pub(crate) struct Told {
     /// By call.
     pub(crate) answers: BTreeMap<String, Value>,
-    /// How often a caller had to repeat itself.
-    pub(crate) repeated: usize,
+    /// How often the store did not answer them.
+    pub(crate) troubles: usize,
+}
+
+/// Counts what the store did not answer.
+#[derive(Default)]
+struct Troubles(AtomicUsize);
+
+impl Observer for Troubles {
+    fn store_error(&self, _error: &StoreError) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 pub(crate) fn runtime() -> Runtime {
@@ -46,25 +56,26 @@ pub(crate) fn ids(count: usize) -> Vec<String> {
 
 impl Crowd {
     /// Calls the function once per id, so many at a time.
-    pub(crate) fn call(store: &str, function: &'static str, ids: Vec<String>, at_once: usize) -> Self {
-        let (answered, repeated) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (store, count) = (store.to_owned(), (Arc::clone(&answered), Arc::clone(&repeated)));
+    pub(crate) fn call(store: &str, function: &str, ids: Vec<String>, at_once: usize) -> Self {
+        let (answered, troubles) = (Arc::new(AtomicUsize::new(0)), Arc::new(Troubles::default()));
+        let (store, function) = (store.to_owned(), function.to_owned());
+        let (count, observer) = (Arc::clone(&answered), Arc::<Troubles>::clone(&troubles));
         let working = std::thread::spawn(move || {
             runtime().block_on(async move {
-                let towpath = Towpath::open(&store).await.unwrap();
-                let (answered, repeated) = count;
+                let towpath = Towpath::builder().observer(observer).open(&store).await.unwrap();
                 let callers = futures_util::stream::iter(ids).map(|id| {
-                    let (towpath, answered, repeated) = (towpath.clone(), Arc::clone(&answered), Arc::clone(&repeated));
+                    let (towpath, function) = (towpath.clone(), function.as_str());
+                    let count = Arc::clone(&count);
                     async move {
-                        let answer = insist(&towpath, function, &id, &repeated).await;
-                        answered.fetch_add(1, Ordering::Relaxed);
+                        let answer = insist(&towpath, function, &id).await;
+                        count.fetch_add(1, Ordering::Relaxed);
                         (id, answer)
                     }
                 });
                 callers.buffer_unordered(at_once).collect().await
             })
         });
-        Self { answered, repeated, working }
+        Self { answered, troubles, working }
     }
 
     /// Waits until so many have their answer.
@@ -76,18 +87,17 @@ impl Crowd {
 
     /// Waits for all.
     pub(crate) fn told(self) -> Told {
-        Told { answers: self.working.join().expect("every caller has its answer"), repeated: self.repeated.load(Ordering::Relaxed) }
+        Told { answers: self.working.join().expect("every caller has its answer"), troubles: self.troubles.0.load(Ordering::Relaxed) }
     }
 }
 
-async fn insist(towpath: &Towpath, function: &str, id: &str, repeated: &AtomicUsize) -> Value {
+async fn insist(towpath: &Towpath, function: &str, id: &str) -> Value {
     let begun = towpath.clock().now();
     loop {
         match towpath.call(function, id).call_id(id).timeout(TIMEOUT).await {
             Ok(answer) => return answer,
             Err(CallError::Store { error, .. }) => {
                 assert!(towpath.clock().now().since(begun) < TIMEOUT, "{id} has no answer: {error}");
-                repeated.fetch_add(1, Ordering::Relaxed);
                 towpath.clock().sleep_until(towpath.clock().now() + Duration::from_millis(20)).await;
             }
             Err(error) => panic!("{id}: {error}"),

@@ -1,11 +1,13 @@
 //! Thousands of calls while workers, the server and Redis itself are killed.
 
 use nix::sys::signal::Signal;
+use towpath_redis_testing::RedisServer;
 
 use crate::caller::Caller;
 use crate::crowd::{Crowd, calls_or, ids, is_kept};
 use crate::pull_worker::{self, Pace, has_begun, runs};
 use crate::rig::{durable_redis, serve, serve_at};
+use crate::support::wait_for;
 
 const AT_ONCE: usize = 256;
 
@@ -46,7 +48,7 @@ fn every_call_ends_once_though_the_server_is_killed() {
     let mut running_at_a_kill = 0;
     for kill in 0..KILLS {
         crowd.has_heard(calls * (kill + 1) / (KILLS + 1));
-        running_at_a_kill += running(&redis, "echo");
+        running_at_a_kill += some_run(&redis, "echo");
         let (folder, address) = server.crash();
         server = serve_at(&redis.url(), folder, &address);
     }
@@ -55,7 +57,6 @@ fn every_call_ends_once_though_the_server_is_killed() {
     let kept = is_kept(&redis.url(), &told);
     let runs = runs(&server.path("runs"));
     assert!(told.answers.keys().all(|id| runs.contains_key(id)), "what was answered has run");
-    assert!(running_at_a_kill > 0, "no call ran when the server was killed: this run proved nothing");
     println!("{calls} calls, {KILLS} kills of the server, {running_at_a_kill} calls running then, {} made again", kept.crashes);
 }
 
@@ -69,7 +70,7 @@ fn every_call_ends_once_though_redis_is_killed() {
     let mut running_at_a_kill = 0;
     for kill in 0..KILLS {
         crowd.has_heard(calls * (kill + 1) / (KILLS + 1));
-        running_at_a_kill += running(&redis, "echo");
+        running_at_a_kill += some_run(&redis, "echo");
         redis.kill();
         redis.start_again();
     }
@@ -81,16 +82,15 @@ fn every_call_ends_once_though_redis_is_killed() {
     let kept = is_kept(&redis.url(), &told); // what is on the disk is the same
     let runs = runs(&server.path("runs"));
     assert!(told.answers.keys().all(|id| runs.contains_key(id)), "what was answered has run");
-    assert!(running_at_a_kill > 0, "no call ran when Redis was killed: this run proved nothing");
-    assert!(told.repeated > 0, "no caller noticed that Redis was killed: this run proved nothing");
+    assert!(told.troubles > 0, "nobody noticed that Redis was killed: this run proved nothing");
     println!(
-        "{calls} calls, {KILLS} kills of Redis, {running_at_a_kill} calls running then, {} made again, callers repeated themselves {} times",
-        kept.crashes, told.repeated
+        "{calls} calls, {KILLS} kills of Redis, {running_at_a_kill} calls running then, {} made again, {} questions without an answer",
+        kept.crashes, told.troubles
     );
 }
 
-/// How many calls of a function run, by the store's own count.
-fn running(redis: &towpath_redis_testing::RedisServer, function: &str) -> u64 {
+/// How many calls of a function run, by the store's own count, as soon as some do.
+fn some_run(redis: &RedisServer, function: &str) -> u64 {
     let counts = format!("towpath:counts:{{function:stream:__global__:{function}}}");
-    redis.cli(&["hget", &counts, "running"]).parse().unwrap_or(0)
+    wait_for("calls to run", || redis.cli(&["hget", &counts, "running"]).parse().ok().filter(|running| *running > 0))
 }

@@ -10,6 +10,7 @@ mod caller;
 #[path = "../cli/crash/careless.rs"]
 mod careless;
 mod crowd;
+mod failover;
 mod killed;
 mod paused;
 mod pull_worker;
