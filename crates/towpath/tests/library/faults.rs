@@ -35,13 +35,16 @@ fn workers(test: &TestTowpath) -> WorkerBuilder {
     };
     let limits = FunctionLimits { max_concurrent: Some(2), ..FunctionLimits::default() };
     // A handler whose nested call the store would not take is tried again like any other; here, until it works.
-    let retry = RetryPolicy { max_attempts: 100, ..RetryPolicy::default() };
+    let until_it_works = RetryPolicy { max_attempts: 100, ..RetryPolicy::default() };
+    // Where a third of all replies is lost, a call may lose many deliveries in a row. That it is given up then is tested elsewhere.
+    let patient = |retry: RetryPolicy| RetryPolicy { max_deliveries: 100, ..retry };
+    let plain = |name: &str| FunctionOptions::new(name).retry(patient(RetryPolicy::default()));
     test.worker()
         .concurrency(3)
-        .function("double", double)
-        .function("flaky", flaky)
-        .function("refuse", refuse)
-        .function_with(FunctionOptions::new("outer").limits(limits).retry(retry), outer)
+        .function_with(plain("double"), double)
+        .function_with(plain("flaky"), flaky)
+        .function_with(plain("refuse"), refuse)
+        .function_with(FunctionOptions::new("outer").limits(limits).retry(patient(until_it_works)), outer)
 }
 
 /// Starts the worker, as a supervisor would: again if the store would not have it.

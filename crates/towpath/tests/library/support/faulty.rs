@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -28,7 +29,8 @@ pub(crate) enum Which {
     None,
     /// This one alone, counted from 1.
     Only(usize),
-    /// This one and every multiple of it.
+    /// This one, and from then on one of so many, spread without a pattern but always the same way: faults at equal distances would keep pace with a loop of the
+    /// engine and meet the same move of it each time.
     Every(usize),
 }
 
@@ -37,7 +39,11 @@ impl Which {
         match self {
             Self::None => false,
             Self::Only(only) => number == only,
-            Self::Every(every) => number.is_multiple_of(every),
+            Self::Every(every) => {
+                let mut hasher = DefaultHasher::new();
+                (number, every).hash(&mut hasher);
+                number == every || number > every && hasher.finish().is_multiple_of(every as u64)
+            }
         }
     }
 }
