@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
@@ -20,7 +21,7 @@ pub(crate) struct Peer {
 impl Peer {
     pub(crate) fn start(program: &str, options: &[&str]) -> Self {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wire").join(program);
-        let mut command = Command::new("python3");
+        let mut command = Command::new(python_with_redis());
         command.arg("-B").arg(file).args(options).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("python3 starts; if it is missing, run ./test once");
@@ -74,4 +75,15 @@ impl Peer {
         }
         text
     }
+}
+
+/// A Python that has an ordinary Redis client: the first in the path, or the system's own, for which `./test` installs one.
+fn python_with_redis() -> &'static str {
+    static FOUND: LazyLock<&'static str> = LazyLock::new(|| {
+        let can = |python: &&str| {
+            std::process::Command::new(python).args(["-c", "import redis"]).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+        };
+        ["python3", "/usr/bin/python3"].into_iter().find(can).expect("a Python with the module redis; run ./test once, it installs one")
+    });
+    *FOUND
 }
