@@ -8,6 +8,7 @@ use towpath_core::names::FunctionKey;
 
 use crate::calls::moves::Move;
 use crate::calls::submit::{Judged, ToSubmit};
+use crate::definition::function_member;
 use crate::keys::{FunctionKeys, Keys};
 use crate::lane::Lane;
 use crate::link::Exclusive;
@@ -48,7 +49,7 @@ impl Room {
     pub(crate) fn new(keys: &Keys, function: &FunctionKey) -> Self {
         Self {
             function: function.clone(),
-            member: format!("{}\n{}", function.scope, function.name),
+            member: function_member(function),
             keys: keys.function(function),
             submits: Arc::default(),
             moves: Arc::default(),

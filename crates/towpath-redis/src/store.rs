@@ -17,7 +17,6 @@ use towpath_core::time::Timestamp;
 use crate::agenda::Agenda;
 use crate::calls::ears::Ears;
 use crate::calls::inbox::Inboxes;
-use crate::calls::load::read_member;
 use crate::calls::old_peers::ReplyLists;
 use crate::calls::queue::Queue;
 use crate::clock::ServerClock;
@@ -153,11 +152,7 @@ impl RedisStore {
 
     /// All functions that are known.
     pub(crate) async fn all_rooms(&self) -> Result<Vec<Arc<Room>>, StoreError> {
-        let mut ask = Cmd::new();
-        ask.arg("SMEMBERS").arg(self.shared.keys.functions());
-        let members = value::array("SMEMBERS", self.shared.link.ask(&ask).await?)?;
-        let mut functions: Vec<FunctionKey> = members.iter().filter_map(value::text).filter_map(read_member).collect();
-        functions.sort();
+        let functions = self.functions_in_set().await?;
         Ok(functions.iter().map(|function| self.room(function)).collect())
     }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 use towpath_core::call::CallRequest;
 use towpath_core::inspect::CallView;
-use towpath_core::names::{CallId, FunctionKey, FunctionName, Scope};
+use towpath_core::names::{CallId, FunctionKey};
 use towpath_core::store::StoreError;
 
+use crate::definition::read_function_member;
 use crate::record::{Life, read_progress, read_request, read_tail};
 use crate::room::Room;
 use crate::store::RedisStore;
@@ -37,7 +38,7 @@ impl RedisStore {
             ask.arg(call_id.as_str());
         }
         let members = value::array("HMGET", self.shared.link.ask(&ask).await?)?;
-        Ok(members.iter().map(|member| value::text(member).and_then(read_member).map(|function| self.room(&function))).collect())
+        Ok(members.iter().map(|member| value::text(member).and_then(read_function_member).map(|function| self.room(&function))).collect())
     }
 
     /// Calls with their outcomes, each where it was asked for.
@@ -115,10 +116,4 @@ fn read_life(call_id: &CallId, life: &Value, tail: &Value) -> Result<Option<Life
     let mut life = Life::read(call_id, life)?;
     read_tail(&mut life.call, value::bytes(tail).unwrap_or_default())?;
     Ok(Some(life))
-}
-
-/// A function as it stands in `where` and in the set of functions.
-pub(crate) fn read_member(member: &str) -> Option<FunctionKey> {
-    let (scope, name) = member.split_once('\n')?;
-    Some(FunctionKey { scope: Scope::new(scope).ok()?, name: FunctionName::new(name).ok()? })
 }

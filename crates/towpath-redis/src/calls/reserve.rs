@@ -5,7 +5,7 @@ use redis::Cmd;
 use towpath_core::names::CallId;
 use towpath_core::store::StoreError;
 
-use super::load::read_member;
+use crate::definition::read_function_member;
 use crate::room::Room;
 use crate::store::RedisStore;
 use crate::value;
@@ -37,7 +37,9 @@ impl RedisStore {
     /// Whether the id belongs to a call of another function. What was reserved and never written belongs to nobody.
     async fn has_another(&self, room: &Room, call_id: &CallId) -> Result<bool, StoreError> {
         let owner = self.shared.link.ask(&self.whereabouts("HGET", call_id, None)).await?;
-        let Some(owner) = value::text(&owner).filter(|owner| *owner != room.member).and_then(read_member) else { return Ok(false) };
+        let Some(owner) = value::text(&owner).filter(|owner| *owner != room.member).and_then(read_function_member) else {
+            return Ok(false);
+        };
         if self.has_call(&self.room(&owner), call_id).await? {
             return Ok(true);
         }
