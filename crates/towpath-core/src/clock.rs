@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::time::Timestamp;
+use crate::time::{Micros, Timestamp};
 
 /// A sleep that ends when the clock says so.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -17,6 +17,11 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub trait Clock: Debug + Send + Sync {
     /// The present instant.
     fn now(&self) -> Timestamp;
+
+    /// The same instant as finely as this clock can tell, for what counts in microseconds.
+    fn now_us(&self) -> Micros {
+        self.now().into()
+    }
 
     /// Ends once `now()` has reached `at`.
     fn sleep_until(&self, at: Timestamp) -> Sleep;
@@ -40,7 +45,7 @@ pub struct VirtualClock {
 
 #[derive(Debug, Default)]
 struct Inner {
-    now: Timestamp,
+    now: Micros,
     next_sleeper: u64,
     /// Keyed by due instant, then by arrival, so that waking in key order is waking in due order.
     sleepers: BTreeMap<(Timestamp, u64), Waker>,
@@ -55,7 +60,7 @@ impl VirtualClock {
     /// A clock that starts at `now`.
     pub fn starting_at(now: Timestamp) -> Self {
         let clock = Self::default();
-        clock.lock().now = now;
+        clock.lock().now = now.into();
         clock
     }
 
@@ -64,7 +69,7 @@ impl VirtualClock {
         let due: Vec<Waker> = {
             let mut inner = self.lock();
             inner.now = inner.now + length;
-            let later = (Timestamp::from_millis(inner.now.as_millis().saturating_add(1)), 0);
+            let later = (Timestamp::from_millis(inner.now.to_millis().as_millis().saturating_add(1)), 0);
             let still_asleep = inner.sleepers.split_off(&later);
             std::mem::replace(&mut inner.sleepers, still_asleep).into_values().collect()
         };
@@ -86,6 +91,10 @@ impl VirtualClock {
 
 impl Clock for VirtualClock {
     fn now(&self) -> Timestamp {
+        self.lock().now.to_millis()
+    }
+
+    fn now_us(&self) -> Micros {
         self.lock().now
     }
 
@@ -106,7 +115,7 @@ impl Future for VirtualSleep {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let clock = self.clock.clone();
         let mut inner = clock.lock();
-        if inner.now >= self.at {
+        if inner.now.to_millis() >= self.at {
             return Poll::Ready(());
         }
         let seat = self.seat.unwrap_or_else(|| {
@@ -144,6 +153,16 @@ mod tests {
         assert!(poll_once(&mut sleep).is_pending());
         clock.advance(Duration::from_millis(1));
         assert!(poll_once(&mut sleep).is_ready());
+    }
+
+    #[test]
+    fn microseconds_pass_and_add_up_to_milliseconds() {
+        let clock = VirtualClock::new();
+        let (start, start_us) = (clock.now(), clock.now_us());
+        clock.advance(Duration::from_micros(999));
+        assert_eq!((clock.now(), clock.now_us()), (start, start_us + Duration::from_micros(999)));
+        clock.advance(Duration::from_micros(1));
+        assert_eq!(clock.now(), start + Duration::from_millis(1));
     }
 
     #[test]

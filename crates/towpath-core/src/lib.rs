@@ -7,6 +7,7 @@
 //! | [`payload`] | opaque JSON text |
 //! | [`call`] | what a call is, the table of its states, the decision [`call::step`], back-off |
 //! | [`worker`] | functions, their policies, and the workers that serve them |
+//! | [`limit`] | rules, and the decision [`limit::take`]: how many, in how long, when there is room again |
 //! | [`inspect`] | the questions people ask: filters, pages, views |
 //! | [`store`] | the traits that a store implements: one method is one atomic move |
 //!
@@ -33,6 +34,7 @@ pub mod call;
 pub mod clock;
 pub mod ids;
 pub mod inspect;
+pub mod limit;
 pub mod names;
 pub mod payload;
 pub mod store;

@@ -184,6 +184,31 @@ name!(
     |_text| Ok::<(), InvalidName>(())
 );
 
+name!(
+    /// What a limit counts for: a tenant, a service, a file. Written literally into the keys of old callers, who may use any text.
+    LimitScope,
+    "scope",
+    |text| refuse_blank("scope", text)
+);
+
+name!(
+    /// What a rule of a limit is called among the others of its check.
+    RuleName,
+    "rule name",
+    |text| refuse_blank("rule name", text).and_then(|()| refuse_separator("rule name", text, ':'))
+);
+
+name!(
+    /// Whom a rule counts apart from all others under the same scope: a user of a tenant.
+    RuleKey,
+    "rule key",
+    |text| refuse_blank("rule key", text)
+);
+
+fn refuse_blank(what: &'static str, text: &str) -> Result<(), InvalidName> {
+    if text.trim().is_empty() { Err(InvalidName::Empty { what }) } else { Ok(()) }
+}
+
 fn check_function(text: &str) -> Result<(), InvalidName> {
     const WHAT: &str = "function name";
     if text == "global_config" {

@@ -1,4 +1,5 @@
-//! Instants of the store's clock, in whole milliseconds. Arithmetic saturates: no input can make it wrap or panic.
+//! Instants of the store's clock, in whole milliseconds, and in microseconds where limits count. Arithmetic saturates: no input can make it
+//! wrap or panic.
 
 use std::fmt;
 use std::time::Duration;
@@ -53,6 +54,54 @@ impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ms", self.0)
     }
+}
+
+/// An instant by the store's clock in microseconds since the Unix epoch. Limits count in these: at 5,000 in a second a millisecond is coarse.
+///
+/// ```
+/// use towpath_core::time::{Micros, Timestamp};
+///
+/// assert_eq!(Micros::from(Timestamp::from_millis(7)), Micros::new(7_000));
+/// assert_eq!(Micros::new(7_999).to_millis(), Timestamp::from_millis(7));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Micros(i64);
+
+impl Micros {
+    /// The instant so many microseconds after the Unix epoch.
+    pub const fn new(us: i64) -> Self {
+        Self(us)
+    }
+
+    /// Microseconds since the Unix epoch.
+    pub const fn get(self) -> i64 {
+        self.0
+    }
+
+    /// The millisecond that this instant is in.
+    pub const fn to_millis(self) -> Timestamp {
+        Timestamp(self.0.div_euclid(1_000))
+    }
+}
+
+impl From<Timestamp> for Micros {
+    fn from(at: Timestamp) -> Self {
+        Self(at.0.saturating_mul(1_000))
+    }
+}
+
+impl std::ops::Add<Duration> for Micros {
+    type Output = Self;
+
+    fn add(self, length: Duration) -> Self {
+        Self(self.0.saturating_add(micros(length)))
+    }
+}
+
+/// A length in whole microseconds. Longer than `i64` can say is the longest it can say.
+pub fn micros(length: Duration) -> i64 {
+    i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// A length in whole milliseconds, as stores keep it. Longer than `i64` can say is the longest it can say.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use towpath_core::clock::{Clock, Sleep};
-use towpath_core::time::{Timestamp, millis};
+use towpath_core::time::{Micros, Timestamp, micros};
 
 /// The timers of the runtime stand still while the machine is suspended, so no timer is trusted for longer than this.
 const CHUNK: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub struct SystemClock {
 struct Inner {
     started: Instant,
     /// The wall clock at `started`, as the wall clock tells it now. It only rises: that is what keeps `now` from going back.
-    started_at_ms: AtomicI64,
+    started_at_us: AtomicI64,
 }
 
 impl SystemClock {
@@ -38,7 +38,7 @@ impl SystemClock {
     pub fn new() -> Self {
         #[expect(clippy::disallowed_methods, reason = "this is the clock that everyone else asks")]
         let started = Instant::now();
-        Self { inner: Arc::new(Inner { started, started_at_ms: AtomicI64::new(wall_ms()) }) }
+        Self { inner: Arc::new(Inner { started, started_at_us: AtomicI64::new(wall_us()) }) }
     }
 }
 
@@ -50,10 +50,14 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        let elapsed_ms = millis(self.inner.started.elapsed());
-        let started_at_ms = wall_ms().saturating_sub(elapsed_ms);
-        let latest = self.inner.started_at_ms.fetch_max(started_at_ms, Ordering::Relaxed).max(started_at_ms);
-        Timestamp::from_millis(latest.saturating_add(elapsed_ms))
+        self.now_us().to_millis()
+    }
+
+    fn now_us(&self) -> Micros {
+        let elapsed_us = micros(self.inner.started.elapsed());
+        let started_at_us = wall_us().saturating_sub(elapsed_us);
+        let latest = self.inner.started_at_us.fetch_max(started_at_us, Ordering::Relaxed).max(started_at_us);
+        Micros::new(latest.saturating_add(elapsed_us))
     }
 
     fn sleep_until(&self, at: Timestamp) -> Sleep {
@@ -71,11 +75,11 @@ impl Clock for SystemClock {
     }
 }
 
-fn wall_ms() -> i64 {
+fn wall_us() -> i64 {
     #[expect(clippy::disallowed_methods, reason = "this is the clock that everyone else asks")]
     let now = SystemTime::now();
     // A machine whose clock stands before 1970 is at 1970 as far as anyone here can tell.
-    now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, millis)
+    now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, micros)
 }
 
 #[cfg(test)]
@@ -85,16 +89,16 @@ mod tests {
     #[test]
     fn a_wall_clock_that_was_set_back_does_not_take_time_back() {
         let clock = SystemClock::new();
-        let an_hour_ahead = Timestamp::from_millis(wall_ms()) + Duration::from_secs(3_600);
-        clock.inner.started_at_ms.fetch_add(3_600_000, Ordering::Relaxed);
-        assert!(clock.now() >= an_hour_ahead, "the wall clock is an hour behind what was told before");
+        let an_hour_ahead = Micros::new(wall_us()) + Duration::from_secs(3_600);
+        clock.inner.started_at_us.fetch_add(3_600_000_000, Ordering::Relaxed);
+        assert!(clock.now_us() >= an_hour_ahead, "the wall clock is an hour behind what was told before");
     }
 
     #[test]
     fn a_wall_clock_that_was_set_forward_takes_time_along() {
         let clock = SystemClock::new();
-        let true_start = clock.inner.started_at_ms.swap(0, Ordering::Relaxed);
-        assert!(clock.now().as_millis() >= true_start, "time follows the wall clock");
+        let true_start = clock.inner.started_at_us.swap(0, Ordering::Relaxed);
+        assert!(clock.now_us().get() >= true_start, "time follows the wall clock");
     }
 
     #[tokio::test]
