@@ -246,6 +246,36 @@ macro_rules! every_case {
                 whoever_waits_for_something_earlier_is_told_of_nothing_later
                 a_worker_that_registers_is_something_due
             }
+            rate_limits {
+                as_many_pass_as_the_limit_says
+                the_reply_counts_what_is_used_and_what_is_left
+                a_retry_is_exact_to_the_microsecond
+                gcra_without_a_burst_spaces_calls_evenly
+                a_burst_refills_evenly
+                a_rate_that_does_not_divide_loses_nothing
+                a_fixed_window_starts_at_a_multiple_of_its_length
+                the_seeds_check_counts_denied_calls
+                rules_of_one_fixed_window_share_its_counter
+                the_last_window_of_a_sliding_counter_fades
+                a_sliding_log_forgets_each_unit_after_its_window
+                more_than_there_can_ever_be_is_never
+                all_rules_allow_or_none_counts
+                a_reserve_promises_room_within_its_wait
+                the_other_rules_of_a_reserve_must_allow_now
+                a_refund_restores_what_was_left
+                a_refund_goes_to_the_present_window_only
+                a_look_changes_nothing_and_answers_the_same
+                a_reset_makes_a_limit_as_good_as_new
+                scopes_rules_keys_and_algorithms_count_apart
+                a_shadow_rule_counts_and_denies_nothing
+                shadow_rules_count_also_what_is_denied
+                a_changed_rate_keeps_the_time_that_was_used
+                fractions_of_large_denominators_are_exact
+                counts_of_another_window_mean_nothing
+                a_lowered_limit_counts_what_was_taken_before
+                what_was_taken_is_remembered_after_a_restart
+                checks_that_come_together_never_pass_more_than_the_limit
+            }
             inspect {
                 calls_are_listed_newest_first
                 a_listed_call_shows_all_that_is_known_of_it
@@ -332,6 +362,7 @@ mod tests {
             ("watch", include_str!("cases/calls/watch.rs")),
             ("registry", include_str!("cases/registry.rs")),
             ("timers", include_str!("cases/timers.rs")),
+            ("rate_limits", include_str!("cases/rate_limits.rs")),
             ("inspect", include_str!("cases/inspect.rs")),
             ("reopen", include_str!("cases/reopen.rs")),
         ];

@@ -4,6 +4,7 @@
 
 pub mod calls;
 pub mod inspect;
+pub mod rate_limits;
 pub mod registry;
 pub mod reopen;
 pub mod timers;

@@ -9,6 +9,7 @@
 //! | `calls` | the order in which a submit is judged, who is told of an end, replay and its key |
 //! | `claim` | which calls a claim gets, and who is served first when several wait |
 //! | `registry` | when the count of changes rises, what may be forgotten |
+//! | `limits` | where a rule's state is kept, and what a reset counts |
 //! | `timers` | what is due, in which order it happens |
 //! | `inspect` | how lists are ordered and paged |
 
@@ -16,6 +17,7 @@ mod calls;
 mod claim;
 mod ears;
 mod inspect;
+mod limits;
 mod records;
 mod registry;
 mod timers;

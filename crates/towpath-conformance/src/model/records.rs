@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use towpath_core::call::{Call, CallRequest, CallState, RetryPolicy};
 use towpath_core::inspect::{CallView, FunctionCounts, FunctionView};
-use towpath_core::names::{CallId, FunctionKey, IdempotencyKey, WorkerId};
+use towpath_core::limit::{LimitState, StateName};
+use towpath_core::names::{CallId, FunctionKey, IdempotencyKey, LimitScope, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::store::ConfigView;
 use towpath_core::time::Timestamp;
@@ -29,6 +30,8 @@ pub(super) struct Records {
     pub(super) workers: BTreeMap<WorkerId, Worker>,
     /// The shared configuration.
     pub(super) config: ConfigView,
+    /// What is remembered of rules. Nothing is ever swept: what is over counts for nothing.
+    pub(super) limits: BTreeMap<(LimitScope, StateName), LimitState>,
 }
 
 /// A call with all that belongs to it.
@@ -61,6 +64,7 @@ impl Default for Records {
             function_changes: 0,
             workers: BTreeMap::new(),
             config: ConfigView { version: 0, value: Payload::null(), updated_at: None },
+            limits: BTreeMap::new(),
         }
     }
 }

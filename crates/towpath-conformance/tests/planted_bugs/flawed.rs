@@ -49,6 +49,12 @@ flaws! {
     TrimsPayloads,
     SaysCancelledTooSoon,
     IgnoresTheVersionExpected,
+    AddsAMicrosecond,
+    CountsWhereOneRuleDenies,
+    DeniesByShadowRules,
+    ForgetsRefunds,
+    MixesKeysOfARule,
+    ResetsNothing,
 }
 
 pub(crate) struct FlawedBackend(pub(crate) Option<Flaw>);
@@ -78,15 +84,15 @@ impl UnderTest for FlawedUnderTest {
     }
 }
 
-struct FlawedStore {
-    inner: ModelStore,
+pub(crate) struct FlawedStore {
+    pub(crate) inner: ModelStore,
     clock: Arc<dyn Clock>,
-    flaw: Option<Flaw>,
+    pub(crate) flaw: Option<Flaw>,
     restarted: AtomicBool,
 }
 
 impl FlawedStore {
-    fn has(&self, flaw: Flaw) -> bool {
+    pub(crate) fn has(&self, flaw: Flaw) -> bool {
         self.flaw == Some(flaw)
     }
 

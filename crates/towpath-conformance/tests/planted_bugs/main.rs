@@ -1,14 +1,15 @@
 //! A checker that cannot fail is worthless: stores with one bug each, and the case and the random operations that must notice it.
 
 mod flawed;
+mod flawed_limits;
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
 use towpath_conformance::backend::ModelBackend;
-use towpath_conformance::differential;
 use towpath_conformance::suite::{all_cases, run};
+use towpath_conformance::{differential, limits_differential};
 
 use flawed::{Flaw, FlawedBackend};
 
@@ -35,10 +36,17 @@ async fn check_noticed_by_random_operations(flaw: Flaw) {
     assert!(needed.is_some_and(|needed| needed < 20), "{flaw:?} needs a few operations only:\n{divergence}");
 }
 
+async fn check_noticed_by_random_limits(flaw: Flaw) {
+    let explored = limits_differential::check(&FlawedBackend(Some(flaw)), 4_000).await;
+    let why = explored.expect_err("random limits did not notice the bug");
+    assert!(why.contains("operations are enough") && why.lines().count() < 20, "{flaw:?} needs a few operations only:\n{why}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_without_a_bug_turns_no_case_red() {
     assert_eq!(red_cases(None).await, BTreeSet::new());
     assert!(differential::explore(&FlawedBackend(None), 0..20, 300).await.is_ok());
+    assert_eq!(limits_differential::check(&FlawedBackend(None), 12_000).await, Ok(()));
 }
 
 #[tokio::test]
@@ -103,4 +111,16 @@ planted! {
         SaysCancelledTooSoon, "cancel::a_running_call_is_cancelled_when_its_worker_heeds_it", check_noticed_by_random_operations;
     a_configuration_overwritten_in_a_race_is_noticed:
         IgnoresTheVersionExpected, "registry::the_configuration_changes_only_from_the_version_expected", check_noticed_by_random_operations;
+    a_microsecond_too_much_is_noticed:
+        AddsAMicrosecond, "rate_limits::a_retry_is_exact_to_the_microsecond", check_noticed_by_random_limits;
+    a_denied_check_that_counts_is_noticed:
+        CountsWhereOneRuleDenies, "rate_limits::all_rules_allow_or_none_counts", check_noticed_by_random_limits;
+    a_shadow_rule_that_denies_is_noticed:
+        DeniesByShadowRules, "rate_limits::a_shadow_rule_counts_and_denies_nothing", check_noticed_by_random_limits;
+    a_refund_that_is_forgotten_is_noticed:
+        ForgetsRefunds, "rate_limits::a_refund_restores_what_was_left", check_noticed_by_random_limits;
+    keys_that_count_together_are_noticed:
+        MixesKeysOfARule, "rate_limits::scopes_rules_keys_and_algorithms_count_apart", check_noticed_by_random_limits;
+    a_reset_that_does_nothing_is_noticed:
+        ResetsNothing, "rate_limits::a_reset_makes_a_limit_as_good_as_new", check_noticed_by_random_limits;
 }

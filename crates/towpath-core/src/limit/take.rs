@@ -1,7 +1,7 @@
 //! The decision over all rules of a check: all of them or none.
 
 use super::reply::RuleReply;
-use super::{Algorithm, Check, LimitReply, LimitState, Rule, fixed_window, gcra, sliding_counter, sliding_log};
+use super::{Algorithm, Check, LimitReply, LimitState, Rule, Rules, fixed_window, gcra, sliding_counter, sliding_log};
 use crate::time::Micros;
 
 /// What is asked of one rule.
@@ -49,6 +49,15 @@ pub fn take(check: &Check, states: &[Option<LimitState>], now: Micros) -> (Vec<O
         replies.push(step.reply);
     }
     (after, LimitReply { allowed, now, rules: replies })
+}
+
+/// How many of these rules have anything in use: what a reset gives back.
+pub fn in_use(rules: &Rules, states: &[Option<LimitState>], now: Micros) -> u64 {
+    let look = |(place, rule)| {
+        let ask = Ask { rule, cost: 0, max_wait_us: 0, commit: false, now: i128::from(now.get()) };
+        step(&ask, states.get(place).and_then(Option::as_ref)).reply
+    };
+    rules.iter().enumerate().map(look).filter(|said| !said.reset.is_zero()).count() as u64
 }
 
 fn step(ask: &Ask<'_>, state: Option<&LimitState>) -> Step {

@@ -15,7 +15,7 @@ pub trait LimitStore: Send + Sync {
     /// What was taken may be forgotten by a store that loses power, never invented. A lost reply may have cost its units once.
     async fn take(&self, check: &Check) -> Result<LimitReply, StoreError>;
 
-    /// Forgets what is remembered of these rules under a scope; of a fixed window, the present one. Returns of how many rules something
-    /// was remembered.
+    /// Forgets what is remembered of these rules under a scope; of a fixed window, the present one. Returns how many of the rules had
+    /// anything in use.
     async fn reset(&self, scope: &LimitScope, rules: &Rules) -> Result<u64, StoreError>;
 }
