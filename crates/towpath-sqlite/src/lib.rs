@@ -22,7 +22,7 @@
 //! | `writer` | the one thread that writes: takes what piled up, one transaction, one commit, then all answers |
 //! | `memory` | what the writer knows by heart: functions, workers, counts; rebuilt from the file whenever in doubt |
 //! | `rows` | records to columns and back |
-//! | `calls`, `claims`, `registry`, `timers`, `inspect` | the moves |
+//! | `calls`, `claims`, `registry`, `limits`, `timers`, `inspect` | the moves |
 //! | `ears` | wake-ups after a commit |
 //! | [`floor`] | the bare loop that the store is measured against |
 
@@ -31,6 +31,7 @@ mod claims;
 mod ears;
 pub mod floor;
 mod inspect;
+mod limits;
 mod memory;
 mod open;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Hot statements use an index: a plan that scans a table would be slow only on the day it matters.
 
 use crate::open::{self, Location, OpenOptions};
-use crate::{calls, claims, timers};
+use crate::{calls, claims, limits, timers};
 
 fn plan(sql: &str) -> String {
     let opened = open::open(&OpenOptions { location: Location::Memory, owner: String::new(), renew_leases: false }).unwrap();
@@ -35,4 +35,11 @@ fn due_calls_come_from_the_one_timer_index() {
 #[test]
 fn the_next_due_instant_is_the_first_of_its_index() {
     check(timers::NEXT_DUE, "USING COVERING INDEX calls_due");
+}
+
+#[test]
+fn what_is_remembered_of_a_rule_is_found_by_its_name_and_what_is_over_by_its_time() {
+    check(limits::LOAD, "(scope=? AND name=?)");
+    check(limits::UNITS, "(scope=? AND name=?)");
+    check(limits::OVER, "limit_states_sweep (sweep_us<?)");
 }

@@ -11,11 +11,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use towpath_core::clock::Clock;
 use towpath_core::ids::DeliveryId;
 use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
-use towpath_core::names::{CallId, FunctionKey, WorkerId};
+use towpath_core::limit::{Check, LimitReply, Rules};
+use towpath_core::names::{CallId, FunctionKey, LimitScope, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::store::{
     CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Durability, Fired, Heartbeat,
-    InspectStore, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, StoreError, StoreTrouble, SubmitCall, Submitted, TimerStore,
+    InspectStore, LimitStore, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, StoreError, StoreTrouble, SubmitCall, Submitted,
+    TimerStore,
 };
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
@@ -25,8 +27,8 @@ use crate::ears::Ears;
 use crate::memory::Memory;
 use crate::open::{self, OpenError, OpenOptions};
 use crate::trouble::{Moved, Trouble};
-use crate::writer::{Order, Signals, Stats, Tx, Writer, job};
-use crate::{calls, inspect, registry, timers};
+use crate::writer::{Order, Signals, Stats, Tx, Writer, early_job, job};
+use crate::{calls, inspect, limits, registry, timers};
 
 /// Orders that may wait for the writer; whoever comes later waits for room, so a slow disk is felt and not buffered.
 const ORDERS: usize = 4_096;
@@ -125,6 +127,13 @@ impl SqliteStore {
     /// Runs a move on the writer and waits until it is kept.
     async fn make<R: Send + 'static>(&self, run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {
         let (order, reply) = job(run);
+        self.orders.send(order).await.map_err(|_| self.gone())?;
+        reply.await.unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    /// Runs a move on the writer and waits until it is applied, not until it is kept.
+    async fn make_early<R: Send + 'static>(&self, run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {
+        let (order, reply) = early_job(run);
         self.orders.send(order).await.map_err(|_| self.gone())?;
         reply.await.unwrap_or_else(|_| Err(self.gone()))
     }
@@ -319,6 +328,19 @@ impl RegistryStore for SqliteStore {
                 () = self.clock.sleep_until(until) => {}
             }
         }
+    }
+}
+
+#[async_trait]
+impl LimitStore for SqliteStore {
+    async fn take(&self, check: &Check) -> Result<LimitReply, StoreError> {
+        let check = check.clone();
+        self.make_early(move |tx| limits::put(tx, &check)).await
+    }
+
+    async fn reset(&self, scope: &LimitScope, rules: &Rules) -> Result<u64, StoreError> {
+        let (scope, rules) = (scope.clone(), rules.clone());
+        self.make(move |tx| limits::reset(tx, &scope, &rules)).await
     }
 }
 

@@ -13,7 +13,7 @@ use towpath_core::clock::Clock;
 use towpath_core::ids::DeliveryId;
 use towpath_core::names::{CallId, WorkerId};
 use towpath_core::store::{StoreError, StoreTrouble};
-use towpath_core::time::Timestamp;
+use towpath_core::time::{Micros, Timestamp};
 
 use crate::calls;
 use crate::claims::{self, ParkedClaim};
@@ -66,6 +66,41 @@ where
     }
 }
 
+/// A move that is answered as soon as it is applied, before the commit that keeps it. When that commit fails the move runs again, and who
+/// asked has heard what the first run said.
+struct EarlyMove<F, R> {
+    run: F,
+    to: Option<oneshot::Sender<Result<R, StoreError>>>,
+}
+
+impl<F, R> Job for EarlyMove<F, R>
+where
+    F: FnMut(&mut Tx<'_>) -> Moved<R> + Send,
+    R: Send,
+{
+    fn run(&mut self, tx: &mut Tx<'_>) -> Moved<()> {
+        let reply = (self.run)(tx)?;
+        if let Some(to) = self.to.take() {
+            let _nobody_waits_any_more = to.send(Ok(reply));
+        }
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, error: Option<StoreError>) {
+        if let (Some(to), Some(error)) = (self.to, error) {
+            let _nobody_waits_any_more = to.send(Err(error));
+        }
+    }
+}
+
+/// Makes a job that is answered before its commit, and the place where its reply arrives.
+pub(crate) fn early_job<R: Send + 'static>(
+    run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static,
+) -> (Order, oneshot::Receiver<Result<R, StoreError>>) {
+    let (to, reply) = oneshot::channel();
+    (Order::Job(Box::new(EarlyMove { run, to: Some(to) })), reply)
+}
+
 /// Makes a job, and the place where its reply arrives.
 pub(crate) fn job<R: Send + 'static>(
     run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static,
@@ -78,6 +113,8 @@ pub(crate) fn job<R: Send + 'static>(
 pub(crate) struct Tx<'a> {
     pub(crate) conn: &'a Connection,
     pub(crate) now: Timestamp,
+    /// The same instant in microseconds, for limits.
+    pub(crate) now_us: Micros,
     pub(crate) memory: &'a mut Memory,
     pub(crate) after: &'a mut AfterCommit,
 }
@@ -241,7 +278,8 @@ impl Writer {
 
     fn run_all(&mut self, jobs: &mut [Box<dyn Job>], claims: &mut [ParkedClaim], after: &mut AfterCommit) -> Moved<()> {
         self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        let mut tx = Tx { conn: &self.conn, now: self.clock.now(), memory: &mut self.memory, after };
+        let now_us = self.clock.now_us();
+        let mut tx = Tx { conn: &self.conn, now: now_us.to_millis(), now_us, memory: &mut self.memory, after };
         for job in jobs {
             job.run(&mut tx)?;
         }

@@ -47,6 +47,7 @@ mod on_disk {
 
     towpath_conformance::suite!(OnDisk);
     towpath_conformance::differential!(OnDisk, seeds = 200, operations = 300);
+    towpath_conformance::limits_differential!(OnDisk, operations = 12_000);
 }
 
 /// Nothing in memory survives a restart, so there is none: what is left is that reads go another way than on disk.
@@ -76,4 +77,5 @@ mod in_memory {
     use super::InMemory;
 
     towpath_conformance::suite!(InMemory);
+    towpath_conformance::limits_differential!(InMemory, operations = 12_000);
 }
