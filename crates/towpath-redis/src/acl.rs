@@ -21,6 +21,7 @@ pub(crate) const OPTIONAL: [AclCommand; 2] = [
 ];
 
 const CALLS: &str = "calls and their lives";
+const LIMITS: &str = "what is remembered of limits";
 const STREAMS: &str = "calls as they come in";
 const WATCH: &str = "how streams and groups are, for people and for the doctor";
 const WAKING: &str = "processes tell each other to look again";
@@ -67,6 +68,9 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
     of("srem", CALLS, "SREM KEY a"),
     of("scard", CALLS, "SCARD KEY"),
     of("smembers", CALLS, "SMEMBERS KEY"),
+    of("pttl", LIMITS, "PTTL KEY"),
+    of("zpopmax", LIMITS, "ZPOPMAX KEY"),
+    of("zremrangebyscore", LIMITS, "ZREMRANGEBYSCORE KEY 0 0"),
     of("lpush", ANSWERS, "LPUSH KEY a"),
     of("lrange", ANSWERS, "LRANGE KEY 0 0"),
     of("ltrim", ANSWERS, "LTRIM KEY 0 0"),
@@ -108,15 +112,15 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
 ];
 
 /// The keys that a user of ours must reach, as patterns.
-pub(crate) fn key_patterns(prefix: &str) -> [String; 2] {
-    ["function:*".to_owned(), format!("{prefix}:*")]
+pub(crate) fn key_patterns(prefix: &str) -> [String; 3] {
+    ["function:*".to_owned(), "n8n-ratelimit-*".to_owned(), format!("{prefix}:*")]
 }
 
 /// The command that makes a user with just the rights that are needed. `password` is what stands for the password.
 ///
 /// ```
 /// let rule = towpath_redis::acl_rule("towpath", "PASSWORD", "towpath");
-/// assert!(rule.starts_with("ACL SETUSER towpath reset on >PASSWORD ~function:* ~towpath:* resetchannels &towpath:* +"));
+/// assert!(rule.starts_with("ACL SETUSER towpath reset on >PASSWORD ~function:* ~n8n-ratelimit-* ~towpath:* resetchannels &towpath:* +"));
 /// ```
 pub fn acl_rule(user: &str, password: &str, prefix: &str) -> String {
     let mut rule = format!("ACL SETUSER {user} reset on >{password}");

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use towpath_core::names::{CallId, FunctionKey, FunctionName, WorkerId};
+use towpath_core::limit::StateName;
+use towpath_core::names::{CallId, FunctionKey, FunctionName, LimitScope, WorkerId};
 
 /// The keys of a store.
 #[derive(Clone, Debug)]
@@ -86,6 +87,15 @@ impl Keys {
         match function {
             None => format!("function:response:inbox:{caller}"),
             Some(function) => format!("function:response:inbox:{caller}:{}", tagged(&function.stream)),
+        }
+    }
+
+    /// By algorithm: what is remembered of a rule. The counter of a window that old callers share has the seed's name.
+    pub(crate) fn limit(&self, scope: &LimitScope, state: &StateName, is_the_seeds: bool) -> String {
+        let seeds = format!("n8n-ratelimit-{scope}");
+        match state.as_str().strip_prefix("w:").filter(|_| is_the_seeds) {
+            Some(window) => format!("{seeds}-{window}"),
+            None => format!("{}:{{{seeds}}}:{state}", self.prefix),
         }
     }
 

@@ -17,6 +17,7 @@
 //! | `store` | what an open store is made of |
 //! | `room`, `lane` | what a process keeps in mind about a function; questions that go together |
 //! | `calls` | submit, claim, renew, answer, and all other moves of a call |
+//! | `limits` | how many in how long, judged by one script |
 //! | `held` | what this process's workers hold |
 //! | `news` | wake-ups between processes |
 //! | `registry` | functions, workers, the shared configuration |
@@ -40,6 +41,7 @@ mod incarnation;
 mod inspect;
 mod keys;
 mod lane;
+mod limits;
 mod link;
 mod news;
 mod options;

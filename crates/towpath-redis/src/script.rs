@@ -12,6 +12,16 @@ pub(crate) static PROGRESS: LazyLock<Script> = LazyLock::new(|| Script::new(incl
 pub(crate) static TRIM: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/trim.lua")));
 pub(crate) static BACK: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/back.lua")));
 pub(crate) static REPLAY: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/replay.lua")));
+pub(crate) static LIMITS: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("../lua/limits/clock.lua"),
+        include_str!("../lua/limits/gcra.lua"),
+        include_str!("../lua/limits/fixed_window.lua"),
+        include_str!("../lua/limits/sliding_counter.lua"),
+        include_str!("../lua/limits/sliding_log.lua"),
+        include_str!("../lua/limits/take.lua"),
+    ))
+});
 
 /// The words handed to a script, one after the other.
 #[derive(Default)]

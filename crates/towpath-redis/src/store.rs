@@ -25,6 +25,7 @@ use crate::durability::{Guarantee, Unfit, Wanted};
 use crate::held::HeldCalls;
 use crate::incarnation::{self, Incarnation};
 use crate::keys::{Keys, unfit_for_cluster};
+use crate::limits::Crowds;
 use crate::link::{Link, Script, trouble};
 use crate::news::{Heard, News};
 use crate::options::RedisOptions;
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) link: Link,
     /// The clock that judges.
     pub(crate) clock: Arc<dyn Clock>,
+    /// Whether that clock was handed in, and is not the server's: then scripts are told the time.
+    pub(crate) given_clock: bool,
     pub(crate) guarantee: Guarantee,
     /// Our name on reply lists; nobody else can guess it.
     pub(crate) caller: String,
@@ -60,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) incarnation: Arc<Incarnation>,
     /// What was last seen of each function's workers on the wire.
     pub(crate) peers_seen: PeersSeen,
+    /// Checks of limits that wait to go together.
+    pub(crate) crowds: Crowds,
     rooms: Mutex<HashMap<FunctionKey, Arc<Room>>>,
 }
 
@@ -69,7 +74,7 @@ impl RedisStore {
         let link = Link::open(&options).await?;
         let clock = ServerClock::new(base);
         clock.measure(&link).await?;
-        let store = Self::start(options, link, Arc::new(clock.clone())).await?;
+        let store = Self::start(options, link, Arc::new(clock.clone()), false).await?;
         tokio::spawn(follow_the_server(Arc::downgrade(&store.shared), clock));
         tokio::spawn(sweep_for_ever(Arc::downgrade(&store.shared)));
         tokio::spawn(tend_for_ever(Arc::downgrade(&store.shared)));
@@ -79,10 +84,10 @@ impl RedisStore {
     /// Connects, and lives by the given clock alone. For tests, which move it.
     pub async fn open_by_clock(options: RedisOptions, clock: Arc<dyn Clock>) -> Result<Self, Unfit> {
         let link = Link::open(&options).await?;
-        Self::start(options, link, clock).await
+        Self::start(options, link, clock, true).await
     }
 
-    async fn start(options: RedisOptions, link: Link, clock: Arc<dyn Clock>) -> Result<Self, Unfit> {
+    async fn start(options: RedisOptions, link: Link, clock: Arc<dyn Clock>, given_clock: bool) -> Result<Self, Unfit> {
         let guarantee = Guarantee::read(&link, Wanted::from(&options)).await?;
         let keys = Keys::new(&options.prefix);
         let incarnation = Incarnation::find(&link, (&keys.incarnation(), &keys.sequence())).await?;
@@ -93,6 +98,7 @@ impl RedisStore {
             keys,
             link,
             clock,
+            given_clock,
             guarantee,
             caller: secret_name(),
             news,
@@ -104,6 +110,7 @@ impl RedisStore {
             agenda: Agenda::default(),
             incarnation: Arc::new(incarnation),
             peers_seen: PeersSeen::default(),
+            crowds: Crowds::default(),
             rooms: Mutex::default(),
         };
         let store = Self { shared: Arc::new(shared) };

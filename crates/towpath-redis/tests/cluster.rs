@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use towpath_conformance::backend::{Backend, UnderTest};
 use towpath_conformance::differential::explore;
+use towpath_conformance::limits_differential;
 use towpath_conformance::suite::{all_cases, run};
 use towpath_core::clock::Clock;
 use towpath_core::store::Store;
@@ -68,5 +69,13 @@ async fn random_operations_agree_with_the_model_on_a_cluster() {
     let backend = ThreeMasters { rig: ClusterRig::start() };
     if let Err(divergence) = explore(&backend, 0..30, 300).await {
         panic!("the Cluster and the model disagree.\n{divergence}");
+    }
+}
+
+#[tokio::test]
+async fn random_limits_agree_with_the_model_on_a_cluster() {
+    let backend = ThreeMasters { rig: ClusterRig::start() };
+    if let Err(why) = limits_differential::check(&backend, 12_000).await {
+        panic!("{why}");
     }
 }

@@ -55,6 +55,7 @@ mod standalone {
 
     towpath_conformance::suite!(Standalone);
     towpath_conformance::differential!(Standalone, seeds = 200, operations = 300);
+    towpath_conformance::limits_differential!(Standalone, operations = 12_000);
 }
 
 /// The same server, as seen by a user that has no more rights than `towpath doctor --print-acl` gives.

@@ -7,11 +7,13 @@ use tokio::sync::watch;
 use towpath_core::call::LostLease;
 use towpath_core::ids::DeliveryId;
 use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
-use towpath_core::names::{CallId, FunctionKey, WorkerId};
+use towpath_core::limit::{Check, LimitReply, Rules};
+use towpath_core::names::{CallId, FunctionKey, LimitScope, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::store::{
     CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Ended, Fired, Heartbeat, InspectStore,
-    RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, Store, StoreError, StoreTrouble, SubmitCall, Submitted, TimerStore,
+    LimitStore, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, Store, StoreError, StoreTrouble, SubmitCall, Submitted,
+    TimerStore,
 };
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
@@ -30,6 +32,8 @@ pub trait Observer: Send + Sync {
     fn reclaimed(&self, _count: u64) {}
     /// A handler failed and its call will be tried again.
     fn retried(&self, _function: &FunctionKey) {}
+    /// The store has judged a check of a limit that takes something.
+    fn limit_checked(&self, _check: &Check, _reply: &LimitReply) {}
     /// The store was in trouble.
     fn store_error(&self, _error: &StoreError) {}
     /// The store has answered once more, well or badly.
@@ -225,6 +229,21 @@ impl RegistryStore for ObservedStore {
 
     async fn config_changed(&self, seen: u64, until: Timestamp) -> Result<ConfigView, StoreError> {
         self.heard(self.store.config_changed(seen, until).await)
+    }
+}
+
+#[async_trait]
+impl LimitStore for ObservedStore {
+    async fn take(&self, check: &Check) -> Result<LimitReply, StoreError> {
+        let reply = self.heard(self.store.take(check).await)?;
+        if check.writes() && check.cost() > 0 {
+            self.observer().limit_checked(check, &reply);
+        }
+        Ok(reply)
+    }
+
+    async fn reset(&self, scope: &LimitScope, rules: &Rules) -> Result<u64, StoreError> {
+        self.heard(self.store.reset(scope, rules).await)
     }
 }
 

@@ -33,12 +33,13 @@ pub(super) fn step(ask: &Ask<'_>, state: Option<&LimitState>) -> Step {
             (wait_us, due) = (0, base);
         }
     }
-    let load = ((due.us - now) * den + due.part).min(EXACT_MAX);
+    let ahead = due.us - now;
+    let load = if ahead < EXACT_MAX / den { ahead * den + due.part } else { EXACT_MAX };
     let reply = RuleReply {
         ok,
         remaining: units((capacity * num - load).div_euclid(num)),
         retry,
-        reset: length(due.us - now + i128::from(due.part > 0)),
+        reset: length(ahead + i128::from(due.part > 0)),
         wait: length(wait_us),
         count: units(div_ceil(load, num)),
     };

@@ -51,6 +51,7 @@ pub(crate) async fn keys(link: &Link, options: &RedisOptions) -> Result<Check, S
         "function:stream:towpath-doctor:nobody".to_owned(),
         "function:response:towpath-doctor-nobody".to_owned(),
         "function:meta:towpath-doctor:nobody".to_owned(),
+        "n8n-ratelimit-towpath-doctor-0".to_owned(),
         format!("{}:calls:{{function:stream:towpath-doctor:nobody}}", options.prefix),
         format!("{}:probe:{{doctor}}", options.prefix),
     ];
@@ -67,7 +68,7 @@ pub(crate) async fn keys(link: &Link, options: &RedisOptions) -> Result<Check, S
         refused.push(format!("the channel {}", channel(options)));
     }
     if refused.is_empty() {
-        return Ok(Check::ok("keys", format!("function:*, {0}:* and the channels {0}:* can be reached", options.prefix)));
+        return Ok(Check::ok("keys", format!("function:*, n8n-ratelimit-*, {0}:* and the channels {0}:* can be reached", options.prefix)));
     }
     Ok(Check::fail("keys", format!("this user cannot reach {}", refused.join(", ")), GRANT))
 }

@@ -100,6 +100,11 @@ impl Link {
         matches!(*self.way, Way::Cluster(_))
     }
 
+    /// The slot that a key lies in; `None` where there is only one server.
+    pub(crate) fn slot(&self, key: &str) -> Option<u16> {
+        self.is_cluster().then(|| slots::slot_of_key(key.as_bytes()))
+    }
+
     /// Counts the connections made. A new one means: subscriptions, scripts and blocked reads of the old one are gone, and whatever the
     /// server kept may be gone too. It rises when somebody asks after a break, not by itself.
     pub(crate) fn lives(&self) -> watch::Receiver<u64> {

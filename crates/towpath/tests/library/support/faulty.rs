@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use towpath_core::ids::DeliveryId;
 use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
-use towpath_core::names::{CallId, FunctionKey, WorkerId};
+use towpath_core::limit::{Check, LimitReply, Rules};
+use towpath_core::names::{CallId, FunctionKey, LimitScope, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::store::*;
 use towpath_core::time::Timestamp;
@@ -222,6 +223,17 @@ impl RegistryStore for FaultyStore {
 
     async fn config_changed(&self, seen: u64, until: Timestamp) -> Result<ConfigView, StoreError> {
         self.make("config_changed", self.store.config_changed(seen, until)).await
+    }
+}
+
+#[async_trait]
+impl LimitStore for FaultyStore {
+    async fn take(&self, check: &Check) -> Result<LimitReply, StoreError> {
+        self.make("take", self.store.take(check)).await
+    }
+
+    async fn reset(&self, scope: &LimitScope, rules: &Rules) -> Result<u64, StoreError> {
+        self.make("reset", self.store.reset(scope, rules)).await
     }
 }
 

@@ -1,0 +1,197 @@
+//! Limits on a real server: beside callers that follow the seed, under a clock that is wrong, and between keys that are not ours.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::aio::MultiplexedConnection;
+use towpath::SystemClock;
+use towpath_core::clock::{Clock, Sleep, VirtualClock};
+use towpath_core::limit::{Check, LimitReply, Rule, Rules};
+use towpath_core::names::LimitScope;
+use towpath_core::store::{LimitStore, StoreError};
+use towpath_core::time::Timestamp;
+use towpath_redis::{RedisOptions, RedisStore};
+use towpath_redis_testing::RedisServer;
+
+fn options(server: &RedisServer) -> RedisOptions {
+    RedisOptions::parse(&server.url()).unwrap()
+}
+
+fn scope() -> LimitScope {
+    LimitScope::new("mail api").unwrap()
+}
+
+fn rules(texts: &[&str]) -> Rules {
+    Rules::new(texts.iter().map(|text| text.parse().unwrap()).collect()).unwrap()
+}
+
+async fn take(store: &RedisStore, rules: &Rules) -> Result<LimitReply, StoreError> {
+    store.take(&Check::take(scope(), rules.clone(), 1, Duration::ZERO).unwrap()).await
+}
+
+async fn plain_client(server: &RedisServer) -> MultiplexedConnection {
+    redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+}
+
+/// The check as the seed does it: INCR, then EXPIRE, in a bucket by the caller's own clock.
+async fn old_check(mut client: MultiplexedConnection, now: Timestamp, limit: u64, window_s: i64) -> (bool, u64) {
+    let bucket = now.as_millis() / (window_s * 1_000);
+    let key = format!("n8n-ratelimit-mail api-{bucket}");
+    let count: u64 = redis::cmd("INCR").arg(&key).query_async(&mut client).await.unwrap();
+    let _set: i64 = redis::cmd("EXPIRE").arg(&key).arg(window_s).query_async(&mut client).await.unwrap();
+    (count <= limit, count)
+}
+
+async fn our_check(store: &RedisStore, limit: u64, window_s: u64) -> (bool, u64) {
+    let reply = take(store, &Rules::one(Rule::seed(limit, Duration::from_secs(window_s)).unwrap())).await.unwrap();
+    (reply.allowed, reply.rules[0].count)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_and_new_callers_share_one_bucket_with_the_same_counts_and_verdicts() {
+    const CALLS: u64 = 4_000;
+    let (server, clock) = (RedisServer::start(), VirtualClock::new());
+    let store = RedisStore::open_by_clock(options(&server), Arc::new(clock.clone())).await.unwrap();
+    let old = plain_client(&server).await;
+    let mut seen = BTreeSet::new();
+    for chunk in 0..CALLS / 100 {
+        let ours = join_all((0..50).map(|_| our_check(&store, 1_234, 60)));
+        let theirs = join_all((0..50).map(|_| old_check(old.clone(), clock.now(), 1_234, 60)));
+        let (ours, theirs) = tokio::join!(ours, theirs);
+        for (allowed, count) in ours.into_iter().chain(theirs) {
+            assert_eq!(allowed, count <= 1_234, "chunk {chunk}");
+            assert!(seen.insert(count), "{count} was told twice");
+        }
+    }
+    assert_eq!(seen, (1..=CALLS).collect());
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(our_check(&store, 1_234, 60).await, (true, 1), "the next window is empty");
+    assert_eq!(old_check(old, clock.now(), 1_234, 60).await, (true, 2));
+}
+
+/// The system's clock, wrong by as much as the test says.
+#[derive(Debug)]
+struct WrongClock {
+    system: SystemClock,
+    ahead_ms: AtomicI64,
+}
+
+impl Clock for WrongClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.system.now().as_millis() + self.ahead_ms.load(Ordering::Relaxed))
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> Sleep {
+        self.system.sleep_until(at)
+    }
+}
+
+#[tokio::test]
+async fn a_host_whose_clock_is_in_another_window_counts_in_the_servers_window() {
+    const WINDOW_S: i64 = 86_400;
+    let server = RedisServer::start();
+    let clock = Arc::new(WrongClock { system: SystemClock::new(), ahead_ms: AtomicI64::new(0) });
+    let judge: Arc<dyn Clock> = Arc::<WrongClock>::clone(&clock);
+    let store = RedisStore::open(options(&server), judge).await.unwrap();
+    let old = plain_client(&server).await;
+    let today = SystemClock::new().now();
+    assert_eq!(our_check(&store, 3, WINDOW_S as u64).await, (true, 1));
+    clock.ahead_ms.store(WINDOW_S * 1_000 * 7, Ordering::Relaxed);
+    assert_eq!(our_check(&store, 3, WINDOW_S as u64).await, (true, 2));
+    assert_eq!(old_check(old, today, 3, WINDOW_S).await, (true, 3));
+    assert_eq!(our_check(&store, 3, WINDOW_S as u64).await, (false, 4));
+    let buckets = server.cli(&["KEYS", "n8n-ratelimit-*"]);
+    assert_eq!(buckets.lines().count(), 1, "{buckets}");
+}
+
+/// Every key and what it holds, byte for byte.
+fn content(server: &RedisServer) -> Vec<String> {
+    let keys = server.cli(&["KEYS", "*"]);
+    let mut content: Vec<String> = keys.lines().map(|key| format!("{key} {}", server.cli(&["DUMP", key]))).collect();
+    content.sort();
+    content
+}
+
+#[tokio::test]
+async fn a_denied_check_of_eight_rules_leaves_every_byte_as_it_was() {
+    let server = RedisServer::start();
+    let store = RedisStore::open_by_clock(options(&server), Arc::new(VirtualClock::new())).await.unwrap();
+    let rules = rules(&[
+        "a=gcra:10/1s,burst=5",
+        "b=sliding_log:5/1s",
+        "c=sliding_counter:5/1s",
+        "d=fixed_window:5/1s",
+        "e=gcra:10/1s,burst=5,key=u1",
+        "f=sliding_log:5/1s,key=u1",
+        "g=fixed_window:5/1s,key=u1",
+        "narrow=sliding_log:2/1s",
+    ]);
+    assert!(take(&store, &rules).await.unwrap().allowed);
+    assert!(take(&store, &rules).await.unwrap().allowed);
+    let before = content(&server);
+    assert!(before.iter().filter(|key| key.contains("n8n-ratelimit-mail api")).count() == 8, "{before:?}");
+    assert!(!take(&store, &rules).await.unwrap().allowed);
+    assert_eq!(content(&server), before);
+}
+
+#[tokio::test]
+async fn what_is_remembered_is_swept_by_itself() {
+    let server = RedisServer::start();
+    let store = RedisStore::open(options(&server), Arc::new(SystemClock::new())).await.unwrap();
+    let rules = rules(&["a=gcra:10/10s,burst=5", "b=sliding_log:5/10s", "c=sliding_counter:5/10s", "d=fixed_window:5/10s"]);
+    assert!(take(&store, &rules).await.unwrap().allowed);
+    for key in server.cli(&["KEYS", "*n8n-ratelimit-*"]).lines() {
+        let left: i64 = server.cli(&["PTTL", key]).trim().parse().unwrap();
+        assert!(left > 0 && left <= 21_000, "{key} is swept in {left} ms");
+    }
+}
+
+#[tokio::test]
+async fn checks_that_come_together_share_script_runs() {
+    let server = RedisServer::start();
+    let store = RedisStore::open(options(&server), Arc::new(SystemClock::new())).await.unwrap();
+    let rules = rules(&["r=gcra:1000000/1s,burst=1000"]);
+    assert!(take(&store, &rules).await.unwrap().allowed);
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    let replies = join_all((0..500).map(|_| take(&store, &rules))).await;
+    assert!(replies.iter().all(|reply| reply.as_ref().unwrap().allowed));
+    let stats = server.cli(&["INFO", "commandstats"]);
+    let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
+    let runs: u64 = line.split(['=', ',']).nth(1).unwrap().parse().unwrap();
+    assert!(runs <= 4, "500 checks took {runs} script runs");
+}
+
+#[tokio::test]
+async fn a_key_that_holds_something_else_is_named_and_spoils_no_other_check() {
+    let server = RedisServer::start();
+    let clock = VirtualClock::new();
+    let store = RedisStore::open_by_clock(options(&server), Arc::new(clock.clone())).await.unwrap();
+    let bucket = format!("n8n-ratelimit-mail api-{}", clock.now().as_millis() / 60_000);
+    let strange = [
+        ("r=gcra:5/1s", "towpath:{n8n-ratelimit-mail api}:g:r"),
+        ("r=sliding_log:5/1s", "towpath:{n8n-ratelimit-mail api}:l:r"),
+        ("r=sliding_counter:5/1s", "towpath:{n8n-ratelimit-mail api}:c:r"),
+        ("r=fixed_window:5/60s", bucket.as_str()),
+    ];
+    for (_, key) in strange {
+        server.cli(&["SET", key, "not ours"]);
+    }
+    let good = rules(&["good=sliding_log:5/1s"]);
+    for (rule, key) in strange {
+        let (bad, both) = (rules(&[rule]), rules(&[rule, "good=sliding_log:5/1s"]));
+        let (spoilt, fine, together) = tokio::join!(take(&store, &bad), take(&store, &good), take(&store, &both));
+        for refused in [spoilt, together] {
+            let refused = refused.unwrap_err();
+            assert!(matches!(&refused, StoreError::Corrupt(why) if why.contains(key)), "{refused}");
+        }
+        assert!(fine.unwrap().allowed);
+        assert_eq!(server.cli(&["GET", key]).trim(), "not ours");
+    }
+    let four = store.take(&Check::peek(scope(), good, 0).unwrap()).await.unwrap();
+    assert_eq!(four.rules[0].count, 4, "a check with a strange key took nothing from its other rule");
+}
