@@ -12,6 +12,7 @@ use crate::clock::SystemClock;
 use crate::engine::Engine;
 use crate::functions::FunctionCache;
 use crate::ids::SystemIds;
+use crate::limits::Limits;
 use crate::observed::{ObservedStore, Observer};
 use crate::open::{self, CloseStore, OpenError, OpenStore, Wish};
 use crate::worker::WorkerBuilder;
@@ -27,6 +28,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     functions: Arc<FunctionCache>,
+    limits: Limits,
     broken: watch::Receiver<Option<String>>,
     engine: Engine,
     closer: Option<Box<dyn CloseStore>>,
@@ -87,6 +89,10 @@ impl Towpath {
         if let Some(closer) = &self.inner.closer {
             closer.close().await;
         }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.inner.limits
     }
 
     pub(crate) fn functions(&self) -> &FunctionCache {
@@ -180,7 +186,7 @@ impl TowpathBuilder {
         let store: Arc<dyn Store> = observed;
         let functions = Arc::new(FunctionCache::default());
         let engine = Engine::start(&store, &clock, &functions);
-        let inner = Inner { store, clock, ids, functions, broken, engine, closer: open.closer };
+        let inner = Inner { store, clock, ids, functions, limits: Limits::default(), broken, engine, closer: open.closer };
         Towpath { inner: Arc::new(inner) }
     }
 }

@@ -4,6 +4,7 @@
 mod calls;
 mod faults;
 mod handle;
+mod limits;
 mod nested;
 mod support;
 mod workers;
