@@ -1,5 +1,6 @@
 //! What Prometheus gets to see. Counters rise as things happen; what stands in the store is read when somebody asks.
 
+use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use axum::http::Method;
@@ -14,6 +15,7 @@ use prometheus_client::registry::Registry;
 use towpath::Observer;
 use towpath_core::call::LostLease;
 use towpath_core::inspect::FunctionView;
+use towpath_core::limit::{Check, LimitReply};
 use towpath_core::names::FunctionKey;
 use towpath_core::store::{Ended, StoreError};
 use towpath_core::time::Timestamp;
@@ -43,11 +45,20 @@ struct ReasonLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RuleLabels {
+    rule: String,
+    verdict: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
     method: String,
     route: String,
     status: u16,
 }
+
+/// So many rules are told apart; the others share a label.
+const RULES_MAX: usize = 200;
 
 type PerFunction<M> = Family<FunctionLabels, M>;
 
@@ -68,6 +79,9 @@ pub struct Metrics {
     lost_leases: Family<ReasonLabels, Counter>,
     reclaims: Counter,
     store_errors: Family<ReasonLabels, Counter>,
+    limit_checks: Family<RuleLabels, Counter>,
+    /// Rules that have a label of their own.
+    rules_seen: Mutex<HashSet<String>>,
     http_requests: Family<RequestLabels, Counter>,
     http_requests_open: Gauge,
 }
@@ -106,6 +120,8 @@ impl Metrics {
             lost_leases: Family::default(),
             reclaims: Counter::default(),
             store_errors: Family::default(),
+            limit_checks: Family::default(),
+            rules_seen: Mutex::default(),
             http_requests: Family::default(),
             http_requests_open: Gauge::default(),
         };
@@ -130,6 +146,7 @@ impl Metrics {
         registry.register("lost_leases", help, self.lost_leases.clone());
         registry.register("reclaims", "Leases that ran out; their calls went to another worker", self.reclaims.clone());
         registry.register("store_errors", "Moves that the store did not answer well", self.store_errors.clone());
+        registry.register("limit_checks", "Checks of limits that the store judged, by rule and verdict", self.limit_checks.clone());
         registry.register("http_requests", "Requests answered, by route and status", self.http_requests.clone());
         registry.register("http_requests_open", "Requests being answered now, this one included", self.http_requests_open.clone());
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
@@ -159,6 +176,13 @@ impl Metrics {
             Ok(()) => text,
             Err(std::fmt::Error) => String::new(), // a String takes whatever is written
         }
+    }
+
+    /// The name of a rule, as long as there are few: a client could invent any number of them.
+    fn rule_label(&self, name: &str) -> String {
+        let mut seen = self.rules_seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = seen.contains(name) || (seen.len() < RULES_MAX && seen.insert(name.to_owned()));
+        if is_known { name.to_owned() } else { "other".to_owned() }
     }
 
     fn set_gauges(&self, functions: &[FunctionView], now: Timestamp) {
@@ -203,6 +227,18 @@ impl Observer for Metrics {
 
     fn retried(&self, function: &FunctionKey) {
         self.retries.get_or_create(&function.into()).inc();
+    }
+
+    fn limit_checked(&self, check: &Check, reply: &LimitReply) {
+        for (rule, said) in check.rules().iter().zip(&reply.rules) {
+            let verdict = match (said.ok, rule.is_shadow()) {
+                (true, _) => "allowed",
+                (false, false) => "denied",
+                (false, true) => "would_deny",
+            };
+            let rule = self.rule_label(rule.name().as_str());
+            self.limit_checks.get_or_create(&RuleLabels { rule, verdict }).inc();
+        }
     }
 
     fn store_error(&self, error: &StoreError) {
@@ -268,6 +304,21 @@ mod tests {
         let now = Timestamp::from_millis(2_000);
         assert!(metrics.render(&[view(7)], now).contains("towpath_backlog{"));
         assert!(!metrics.render(&[], now).contains("towpath_backlog{"));
+    }
+
+    #[test]
+    fn checks_are_counted_by_rule_and_invented_rules_share_one_label() {
+        let metrics = Metrics::new();
+        for number in 0..RULES_MAX + 5 {
+            let rule = format!("r{number}=gcra:1/1s").parse().unwrap();
+            let scope = towpath_core::names::LimitScope::new("acme").unwrap();
+            let check = Check::take(scope, towpath_core::limit::Rules::one(rule), 1, Duration::ZERO).unwrap();
+            let (_, reply) = towpath_core::limit::take(&check, &[None], towpath_core::time::Micros::new(0));
+            metrics.limit_checked(&check, &reply);
+        }
+        let text = metrics.render(&[], Timestamp::from_millis(0));
+        assert!(text.contains(r#"towpath_limit_checks_total{rule="r0",verdict="allowed"} 1"#), "{text}");
+        assert!(text.contains(r#"towpath_limit_checks_total{rule="other",verdict="allowed"} 5"#), "{text}");
     }
 
     #[test]

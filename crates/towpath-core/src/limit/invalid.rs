@@ -49,7 +49,7 @@ impl InvalidLimit {
     /// The stable code of the API.
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Name(_) => "bad_name",
+            Self::Name(_) => "invalid_name",
             Self::OutOfRange { .. } => "out_of_range",
             Self::TooMany { .. } => "too_many",
             Self::BadRule(_) => "bad_rule",

@@ -59,6 +59,7 @@ codes! {
     CallNotFound "call_not_found" NOT_FOUND None "There is no such call, or its retention is over." "Check the id; `retain_ms` keeps outcomes longer.";
     WorkerNotFound "worker_not_found" NOT_FOUND None "The worker is not, or no longer, known." "Register it again with POST /v1/workers.";
     DeadLetterNotFound "dead_letter_not_found" NOT_FOUND None "The call is no dead letter, or was replayed or dropped before." "List them with GET /v1/dead-letters.";
+    PolicyNotFound "policy_not_found" NOT_FOUND None "There is no such policy, neither of the scope nor for all." "Keep one with PUT /v1/limits/{scope}, or send rules.";
     MethodNotAllowed "method_not_allowed" METHOD_NOT_ALLOWED None "The path exists, but not with this method." "The `allow` header lists the methods.";
     BodyTimeout "body_timeout" REQUEST_TIMEOUT None "The body did not arrive in time, which is 30 seconds unless set otherwise." "Send it again.";
     CallCancelled "call_cancelled" CONFLICT Unknown "The call was cancelled while it was waited for." "Nothing, if that was wanted; otherwise call again under a new id.";
@@ -73,6 +74,11 @@ codes! {
     IdempotencyConflict "idempotency_conflict" UNPROCESSABLE_ENTITY None "The same call id or idempotency key was used before for something else." "Use a new one, or send what was sent then.";
     DepthExceeded "depth_exceeded" UNPROCESSABLE_ENTITY None "Too many calls call each other." "Look for a recursion without an end.";
     TargetNotAllowed "target_not_allowed" UNPROCESSABLE_ENTITY None "The server may not post to this address." "Use a public https address, or start the server with `--allow-target`.";
+    BadRule "bad_rule" UNPROCESSABLE_ENTITY None "A rule of a limit cannot be, or rules do not go together." "`message` says what to change.";
+    RuleTooLarge "rule_too_large" UNPROCESSABLE_ENTITY None "A rule's numbers are so large that they could not be computed exactly." "Make limit, burst, window or wait smaller.";
+    TooMany "too_many" UNPROCESSABLE_ENTITY None "There are more rules than a check may have, or none." "`details.limit` is how many there may be.";
+    Ambiguous "ambiguous" UNPROCESSABLE_ENTITY None "Fields that exclude each other were given." "Leave out all but one.";
+    BadPolicies "bad_policies" UNPROCESSABLE_ENTITY None "The policies in the shared configuration cannot be read, or would be too many." "Look at `limit_policies` with GET /v1/config.";
     CallFailed "call_failed" FAILED_DEPENDENCY Unknown "The function's handler failed, or the call was given up." "`details.error` is the handler's error; a dead letter can be replayed.";
     Overloaded "overloaded" TOO_MANY_REQUESTS None "The function's backlog is full." "Try again after `Retry-After` seconds.";
     Internal "internal" INTERNAL_SERVER_ERROR Unknown "The server has a bug." "Report it with the request id; the log has more.";

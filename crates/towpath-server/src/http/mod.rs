@@ -18,6 +18,7 @@ mod functions;
 mod health;
 mod host;
 pub(crate) mod layers;
+mod limits;
 pub(crate) mod listener;
 mod nested;
 pub mod openapi;

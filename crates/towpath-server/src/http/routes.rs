@@ -11,7 +11,7 @@ use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
 use super::app::App;
-use super::{calls, config, dead_letters, functions, health, openapi, workers};
+use super::{calls, config, dead_letters, functions, health, limits, openapi, workers};
 
 /// What a route lets its caller do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,12 @@ fn table() -> Vec<(Permission, UtoipaMethodRouter<App>)> {
         (Admin, routes!(dead_letters::drop_one)),
         (Read, routes!(config::show)),
         (Admin, routes!(config::set)),
+        (Call, routes!(limits::check)),
+        (Call, routes!(limits::refund)),
+        (Read, routes!(limits::peek)),
+        (Admin, routes!(limits::put)),
+        (Admin, routes!(limits::reset)),
+        (Read, routes!(limits::list)),
         (Read, routes!(health::health)),
         (Public, routes!(health::healthz)),
         (Public, routes!(health::readyz)),

@@ -14,6 +14,7 @@ mod health;
 mod limits;
 mod nested;
 mod push;
+mod rate_limits;
 mod security;
 mod support;
 mod workers;

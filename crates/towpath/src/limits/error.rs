@@ -49,7 +49,7 @@ impl LimitError {
             Self::Invalid(invalid) => invalid.code(),
             Self::NoRules { .. } => "missing_field",
             Self::Ambiguous { .. } => "ambiguous",
-            Self::NoPolicy { .. } => "no_policy",
+            Self::NoPolicy { .. } => "policy_not_found",
             Self::BadPolicies(_) => "bad_policies",
             Self::Store(error) => store_error_code(error),
         }

@@ -86,7 +86,7 @@ async fn a_policy_of_a_scope_goes_before_the_one_for_all(test: TestTowpath) {
     let (policies, name) = (test.limit_policies(), RuleName::new("default").unwrap());
     let acme = LimitScope::new("acme").unwrap();
     let missing = test.limit("acme").policy("default").take().await.unwrap_err();
-    assert_eq!(missing.code(), "no_policy", "{missing}");
+    assert_eq!(missing.code(), "policy_not_found", "{missing}");
     assert!(policies.put(None, &name, &Rules::one(rule("r=sliding_log:1/60s"))).await.unwrap());
     assert_eq!(test.limit("acme").policy("default").take().await.unwrap().limit, 1);
     assert!(policies.put(Some(&acme), &name, &Rules::one(rule("r=sliding_log:9/60s"))).await.unwrap());
@@ -119,7 +119,8 @@ async fn a_question_without_rules_or_with_too_much_is_refused(test: TestTowpath)
     assert!(matches!(test.limit("acme").take().await, Err(LimitError::NoRules { .. })));
     let both = test.limit("acme").rule(rule("r=gcra:1/1s")).policy("default").take().await;
     assert!(matches!(both, Err(LimitError::Ambiguous { .. })));
-    for (scope, cost, code) in [("", 1, "bad_name"), (" ", 1, "bad_name"), ("acme", 0, "out_of_range"), ("acme", 1_000_001, "out_of_range")]
+    for (scope, cost, code) in
+        [("", 1, "invalid_name"), (" ", 1, "invalid_name"), ("acme", 0, "out_of_range"), ("acme", 1_000_001, "out_of_range")]
     {
         let refused = test.limit(scope).rule(rule("r=gcra:1/1s")).cost(cost).take().await.unwrap_err();
         assert_eq!(refused.code(), code, "{refused}");

@@ -152,7 +152,7 @@ fn names_are_refused_when_they_are_empty_blank_long_or_garbled() {
         assert!(LimitScope::new(scope).is_ok(), "{scope:?}");
     }
     assert!(RuleName::new("a:b").is_err(), "a colon separates a rule from its key");
-    assert_eq!(Rule::gcra(" ", 1, ms(1)).unwrap_err().code(), "bad_name");
+    assert_eq!(Rule::gcra(" ", 1, ms(1)).unwrap_err().code(), "invalid_name");
 }
 
 #[test]
