@@ -17,6 +17,7 @@ mod globals;
 mod hosting;
 mod ids;
 mod json_text;
+mod limit;
 mod nested;
 mod openapi;
 mod outcome;
@@ -71,6 +72,7 @@ enum Command {
     Workers(workers::WorkersArgs),
     Calls(calls::CallsArgs),
     Dlq(dlq::DlqArgs),
+    Limit(limit::LimitArgs),
     Config(config::ConfigArgs),
     Doctor(doctor::DoctorArgs),
     Bench(bench::BenchArgs),
@@ -133,6 +135,7 @@ async fn dispatch(globals: Globals, command: Command, out: Output) -> Result<Exi
         Command::Workers(args) => with_client(&globals, async |client| workers::run(client, out, args).await).await,
         Command::Calls(args) => with_client(&globals, async |client| calls::run(client, out, args).await).await,
         Command::Dlq(args) => with_client(&globals, async |client| dlq::run(client, out, args).await).await,
+        Command::Limit(args) => with_client(&globals, async |client| limit::run(client, out, args).await).await,
         Command::Config(args) => with_client(&globals, async |client| config::run(client, out, args).await).await,
         Command::Doctor(args) => doctor::run(&globals, out, args).await,
         Command::Bench(args) => bench::run(&globals, out, args).await,

@@ -126,7 +126,7 @@ pub(crate) async fn put(
         bodies => {
             let rules = convert::rules(bodies)?;
             policies.put(Some(&scope), &name, &rules).await?;
-            rules.iter().map(convert::rule_body).collect()
+            rules.iter().map(RuleBody::from).collect()
         }
     };
     Ok(Json(PolicyBody { scope: Some(scope.to_string()), policy: name.to_string(), rules }))

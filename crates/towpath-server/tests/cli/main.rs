@@ -5,6 +5,7 @@
 mod call;
 mod crash;
 mod doctor;
+mod limit;
 mod listing;
 mod offline;
 mod redis;

@@ -14,7 +14,7 @@ fn offline(arguments: &[&str]) -> Ran {
 #[test]
 fn help_teaches_and_lists_the_exit_codes() {
     offline(&["--help"]).exits(0).prints("First steps").prints("7  the store or the server cannot be reached");
-    for command in ["dev", "serve", "call", "worker", "functions", "calls", "dlq", "config", "doctor", "completions"] {
+    for command in ["dev", "serve", "call", "worker", "functions", "calls", "dlq", "limit", "config", "doctor", "completions"] {
         offline(&[command, "--help"]).exits(0).prints("Examples:");
     }
     offline(&[]).exits(2);
@@ -23,7 +23,7 @@ fn help_teaches_and_lists_the_exit_codes() {
 
 #[test]
 fn help_fits_a_terminal_of_eighty_columns_where_it_is_not_wrapped() {
-    for command in ["dev", "serve", "call", "worker", "functions", "calls", "dlq", "config", "doctor", "completions"] {
+    for command in ["dev", "serve", "call", "worker", "functions", "calls", "dlq", "limit", "config", "doctor", "completions"] {
         let help = offline(&[command, "--help"]).exits(0).stdout;
         let examples = help.split_once("Examples:").map(|(_, examples)| examples.to_owned()).unwrap_or_default();
         let long: Vec<&str> = examples.lines().filter(|line| line.chars().count() > 80).collect();
@@ -48,7 +48,8 @@ fn every_client_command_exits_7_without_a_server_and_says_how_to_start_one() {
     // A port that was free a moment ago and is nobody's now.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = format!("http://127.0.0.1:{port}");
-    let commands: [&[&str]; 10] = [
+    let commands: [&[&str]; 11] = [
+        &["limit", "check", "acme"],
         &["call", "add"],
         &["worker", "x", "--exec", "cat"],
         &["functions"],

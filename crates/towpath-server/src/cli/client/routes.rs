@@ -14,6 +14,7 @@ pub(crate) const FUNCTIONS: &str = "/v1/functions";
 pub(crate) const WORKERS: &str = "/v1/workers";
 pub(crate) const CALLS: &str = "/v1/calls";
 pub(crate) const CONFIG: &str = "/v1/config";
+pub(crate) const LIMITS: &str = "/v1/limits";
 pub(crate) const HEALTH: &str = "/v1/health";
 pub(crate) const DEAD_LETTERS: &str = "/v1/dead-letters";
 pub(crate) const DEAD_LETTERS_REPLAY: &str = "/v1/dead-letters/replay";
@@ -38,6 +39,15 @@ pub(crate) fn dead_letter(call_id: &str) -> String {
 
 pub(crate) fn dead_letter_replay(call_id: &str) -> String {
     format!("{}/replay", dead_letter(call_id))
+}
+
+pub(crate) fn limit(scope: &str) -> String {
+    format!("{LIMITS}/{}", segment(scope))
+}
+
+/// One of a limit's verbs: `check`, `refund`.
+pub(crate) fn limit_verb(scope: &str, verb: &str) -> String {
+    format!("{}/{verb}", limit(scope))
 }
 
 pub(crate) fn worker(worker_id: &str) -> String {

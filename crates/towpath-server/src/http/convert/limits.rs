@@ -131,26 +131,11 @@ pub(crate) fn ambiguous() -> ApiError {
         .field("rules")
 }
 
-pub(crate) fn rule_body(rule: &Rule) -> RuleBody {
-    let is_gcra = rule.algorithm() == Algorithm::Gcra;
-    RuleBody {
-        name: rule.name().to_string(),
-        algorithm: Some(rule.algorithm().as_str().to_owned()),
-        limit: rule.limit().into(),
-        window_ms: ms_up(rule.window()).into(),
-        burst: is_gcra.then(|| rule.capacity().into()),
-        key: rule.counted_for().map(ToString::to_string),
-        count_denied: rule.counts_denied().then_some(true),
-        on_error: (rule.when_unreachable() != OnError::Closed).then(|| rule.when_unreachable().as_str().to_owned()),
-        shadow: rule.is_shadow().then_some(true),
-    }
-}
-
 pub(crate) fn policy_body(policy: &Policy) -> PolicyBody {
     PolicyBody {
         scope: policy.scope.as_ref().map(ToString::to_string),
         policy: policy.name.to_string(),
-        rules: policy.rules.iter().map(rule_body).collect(),
+        rules: policy.rules.iter().map(RuleBody::from).collect(),
     }
 }
 

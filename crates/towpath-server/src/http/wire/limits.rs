@@ -1,6 +1,7 @@
 //! Limits on the wire. Numbers may be written as decimal text, as workflows often have them.
 
 use serde::{Deserialize, Serialize};
+use towpath::limits::{Algorithm, OnError, Rule};
 use utoipa::{IntoParams, ToSchema};
 
 use super::count::Count;
@@ -37,6 +38,23 @@ pub struct RuleBody {
     /// It only watches: it counts, and never denies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<bool>,
+}
+
+impl From<&Rule> for RuleBody {
+    fn from(rule: &Rule) -> Self {
+        let is_gcra = rule.algorithm() == Algorithm::Gcra;
+        Self {
+            name: rule.name().to_string(),
+            algorithm: Some(rule.algorithm().as_str().to_owned()),
+            limit: rule.limit().into(),
+            window_ms: u64::try_from(rule.window().as_millis()).unwrap_or(u64::MAX).into(),
+            burst: is_gcra.then(|| rule.capacity().into()),
+            key: rule.counted_for().map(ToString::to_string),
+            count_denied: rule.counts_denied().then_some(true),
+            on_error: (rule.when_unreachable() != OnError::Closed).then(|| rule.when_unreachable().as_str().to_owned()),
+            shadow: rule.is_shadow().then_some(true),
+        }
+    }
 }
 
 /// A check: rules, or the name of a policy, or the two numbers of the seed's check. Without any of them the scope's policy `default`

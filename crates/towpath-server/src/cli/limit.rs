@@ -1,0 +1,234 @@
+//! `towpath limit`: how many in how long, for scripts.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use comfy_table::Cell;
+use towpath::limits::Rule;
+use towpath_server::http::wire::limits::{
+    CheckBody, LimitQuery, PolicyBody, PolicyList, PutPolicyBody, RefundBody, ResetBody, RuleBody, VerdictBody,
+};
+
+use super::client::{Ask, Client, routes};
+use super::exit::Exit;
+use super::failure::Failure;
+use super::output::{self, Output};
+use super::{time, words};
+
+const EXAMPLES: &str = "\
+Examples:
+  towpath limit check mail --rule 'per_minute=gcra:100/60s,burst=20' && send
+  towpath limit check mail --rule r=gcra:10/1s --max-wait 5s && send
+                                     waits for its turn; exits 4 if none comes
+  towpath limit check mail --limit 10 --window 60s
+                                     the counter that n8n workflows share
+  towpath limit put mail --rule 'day=sliding_log:500/1d'
+  towpath limit check mail           by the policy that was put
+  towpath limit peek mail
+  towpath limit refund mail          it was not sent after all
+  towpath limit reset mail
+
+A rule is NAME=ALGORITHM:LIMIT/WINDOW and options behind commas:
+  burst=N  key=WHO  count_denied  shadow  on_error=closed|open|local
+Algorithms: gcra, fixed_window, sliding_counter, sliding_log.";
+
+/// Take from a limit, look at it, give back or reset it
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LimitArgs {
+    #[command(subcommand)]
+    command: LimitCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum LimitCommand {
+    /// Take, or exit 4 and say when there will be room
+    Check {
+        #[command(flatten)]
+        which: Which,
+        /// How much is taken
+        #[arg(long, default_value_t = 1)]
+        cost: u64,
+        /// Wait for room that a gcra rule can promise within this
+        #[arg(long, value_name = "LENGTH", default_value = "0", value_parser = words::parse_length)]
+        max_wait: Duration,
+    },
+    /// Say what a check would be told, and take nothing; exit 4 if it would be denied
+    Peek {
+        #[command(flatten)]
+        which: Which,
+        /// How much would be taken; 0 just looks
+        #[arg(long, default_value_t = 0)]
+        cost: u64,
+    },
+    /// Give back what was taken and not used
+    Refund {
+        #[command(flatten)]
+        which: Which,
+        /// How much
+        #[arg(long, default_value_t = 1)]
+        cost: u64,
+    },
+    /// Forget what was counted
+    Reset {
+        /// What is limited
+        scope: String,
+        /// A rule; may be given more than once
+        #[arg(long = "rule", value_name = "RULE")]
+        rules: Vec<Rule>,
+        /// A policy instead of rules [default: default]
+        #[arg(long, value_name = "NAME", conflicts_with = "rules")]
+        policy: Option<String>,
+    },
+    /// Keep rules as the policy of a scope; without rules remove it
+    Put {
+        /// What is limited
+        scope: String,
+        /// A rule; may be given more than once
+        #[arg(long = "rule", value_name = "RULE")]
+        rules: Vec<Rule>,
+        /// The policy's name
+        #[arg(long, value_name = "NAME", default_value = "default")]
+        policy: String,
+    },
+    /// List all policies
+    Ls,
+}
+
+/// Which limit is meant.
+#[derive(Args, Debug)]
+struct Which {
+    /// What is limited: a tenant, a service, a file
+    scope: String,
+    /// A rule; may be given more than once
+    #[arg(long = "rule", value_name = "RULE")]
+    rules: Vec<Rule>,
+    /// A policy instead of rules
+    #[arg(long, value_name = "NAME", conflicts_with = "rules")]
+    policy: Option<String>,
+    /// So many in a fixed window that counts denied calls too, as n8n workflows do
+    #[arg(long, value_name = "N", conflicts_with_all = ["rules", "policy"])]
+    limit: Option<u64>,
+    /// The length of that window, in whole seconds
+    #[arg(long, value_name = "LENGTH", value_parser = words::parse_length, conflicts_with_all = ["rules", "policy"])]
+    window: Option<Duration>,
+}
+
+impl Which {
+    fn rules(&self) -> Vec<RuleBody> {
+        self.rules.iter().map(RuleBody::from).collect()
+    }
+
+    fn window_seconds(&self) -> Result<Option<u64>, Failure> {
+        let Some(window) = self.window else { return Ok(None) };
+        if window.subsec_nanos() > 0 {
+            return Err(Failure::usage("out_of_range", "--window has a fraction of a second: write whole seconds").field("window"));
+        }
+        Ok(Some(window.as_secs()))
+    }
+}
+
+pub(crate) async fn run(client: &Client, out: Output, args: LimitArgs) -> Result<Exit, Failure> {
+    match args.command {
+        LimitCommand::Check { which, cost, max_wait } => check(client, out, &which, cost, Some(max_wait)).await,
+        LimitCommand::Peek { which, cost } => check(client, out, &which, cost, None).await,
+        LimitCommand::Refund { which, cost } => {
+            let body = RefundBody {
+                rules: which.rules(),
+                policy: which.policy.clone(),
+                limit: which.limit.map(Into::into),
+                window_seconds: which.window_seconds()?.map(Into::into),
+                cost: Some(cost.into()),
+            };
+            let verdict: VerdictBody = client.ask(Ask::post(&routes::limit_verb(&which.scope, "refund"), &body)).await?;
+            show(out, &verdict);
+            Ok(Exit::Done)
+        }
+        LimitCommand::Reset { scope, rules, policy } => {
+            let texts: Vec<String> = rules.iter().map(ToString::to_string).collect();
+            let query = LimitQuery { policy, rules: (!texts.is_empty()).then(|| texts.join(";")) };
+            let reset: ResetBody = client.ask(Ask::delete(&routes::with_query(&routes::limit(&scope), &query))).await?;
+            if out.is_json() {
+                out.json(&reset)
+            } else {
+                out.note(&format!("{} rules had something in use", reset.reset))
+            }
+            Ok(Exit::Done)
+        }
+        LimitCommand::Put { scope, rules, policy } => {
+            let body = PutPolicyBody { rules: rules.iter().map(RuleBody::from).collect(), policy: Some(policy) };
+            let kept: PolicyBody = client.ask(Ask::put(&routes::limit(&scope), &body)).await?;
+            let word = if kept.rules.is_empty() { "removed" } else { "kept" };
+            if out.is_json() {
+                out.json(&kept)
+            } else {
+                out.note(&format!("policy '{}' of scope '{scope}' is {word}", kept.policy))
+            }
+            Ok(Exit::Done)
+        }
+        LimitCommand::Ls => list(client, out).await,
+    }
+}
+
+/// Takes, or with no wait at all just looks.
+async fn check(client: &Client, out: Output, which: &Which, cost: u64, max_wait: Option<Duration>) -> Result<Exit, Failure> {
+    let body = CheckBody {
+        rules: which.rules(),
+        policy: which.policy.clone(),
+        limit: which.limit.map(Into::into),
+        window_seconds: which.window_seconds()?.map(Into::into),
+        cost: Some(cost.into()),
+        max_wait_ms: max_wait.filter(|wait| !wait.is_zero()).map(|wait| words::millis(wait).into()),
+        mode: max_wait.is_none().then(|| "peek".to_owned()),
+    };
+    let verdict: VerdictBody = client.ask(Ask::post(&routes::limit_verb(&which.scope, "check"), &body)).await?;
+    if verdict.allowed && verdict.wait_ms > 0 {
+        out.note(&format!("waiting {} for its turn", words::length(Duration::from_millis(verdict.wait_ms))));
+        time::sleep(Duration::from_millis(verdict.wait_ms)).await;
+    }
+    show(out, &verdict);
+    Ok(if verdict.allowed { Exit::Done } else { Exit::NotNow })
+}
+
+fn show(out: Output, verdict: &VerdictBody) {
+    if out.is_json() {
+        return out.json(verdict);
+    }
+    let VerdictBody { remaining, rule, scope, .. } = verdict;
+    let degraded = if verdict.degraded { ", counted without the store" } else { "" };
+    match (verdict.allowed, verdict.never, verdict.retry_after_ms) {
+        (true, ..) => out.line(&format!("allowed: {remaining} more by '{rule}'{degraded}")),
+        (false, true, _) => out.line(&format!("denied: '{rule}' of scope '{scope}' never allows that much at once")),
+        (false, false, retry) => {
+            let after = words::length(Duration::from_millis(retry.unwrap_or_default()));
+            out.line(&format!("denied: '{rule}' of scope '{scope}' has room in {after}{degraded}"));
+        }
+    }
+}
+
+async fn list(client: &Client, out: Output) -> Result<Exit, Failure> {
+    let list: PolicyList = client.get(routes::LIMITS).await?;
+    if out.is_json() {
+        out.json(&list);
+        return Ok(Exit::Done);
+    }
+    if list.policies.is_empty() {
+        out.note("there are no policies: put one with `towpath limit put SCOPE --rule RULE`");
+        return Ok(Exit::Done);
+    }
+    let mut table = output::table(["scope", "policy", "rules"]);
+    for policy in &list.policies {
+        let rules: Vec<String> = policy.rules.iter().map(brief).collect();
+        let scope = policy.scope.as_deref().unwrap_or("(all)");
+        table.add_row(vec![Cell::new(scope), Cell::new(&policy.policy), Cell::new(rules.join("  "))]);
+    }
+    out.table(&table);
+    Ok(Exit::Done)
+}
+
+/// `per_minute: 100 in 1 min by gcra`
+fn brief(rule: &RuleBody) -> String {
+    let number = |count: &towpath_server::http::wire::count::Count| count.get().unwrap_or_default();
+    let window = words::length(Duration::from_millis(number(&rule.window_ms)));
+    format!("{}: {} in {window} by {}", rule.name, number(&rule.limit), rule.algorithm.as_deref().unwrap_or("gcra"))
+}

@@ -1,0 +1,62 @@
+//! `towpath limit`: exit codes and output that a script can rely on.
+
+use crate::support::Server;
+
+const RULE: &str = "per_minute=sliding_log:2/60s";
+
+#[test]
+fn a_check_exits_0_while_there_is_room_and_4_when_there_is_none() {
+    let server = Server::start();
+    server.run(&["limit", "check", "mail", "--rule", RULE]).exits(0).prints("allowed: 1 more by 'per_minute'");
+    let verdict = server.run(&["limit", "check", "mail", "--rule", RULE, "--json"]).exits(0).json();
+    assert_eq!((&verdict["allowed"], &verdict["count"], &verdict["limit"]), (&true.into(), &2.into(), &2.into()));
+    server.run(&["limit", "check", "mail", "--rule", RULE]).exits(4).prints("denied: 'per_minute' of scope 'mail' has room in");
+    server.run(&["limit", "check", "mail", "--rule", RULE, "--cost", "3"]).exits(4).prints("never allows that much");
+    server.run(&["limit", "peek", "mail", "--rule", RULE, "--cost", "1"]).exits(4);
+    server.run(&["limit", "refund", "mail", "--rule", RULE]).exits(0).prints("allowed: 1 more");
+    server.run(&["limit", "check", "mail", "--rule", RULE]).exits(0);
+    assert_eq!(server.run(&["limit", "reset", "mail", "--rule", RULE, "--json"]).exits(0).json()["reset"], 1);
+    server.run(&["limit", "peek", "mail", "--rule", RULE]).exits(0).prints("allowed: 2 more");
+}
+
+#[test]
+fn a_check_with_a_wait_ends_when_it_is_its_turn() {
+    let server = Server::start();
+    let check = || server.run(&["limit", "check", "mail", "--rule", "r=gcra:20/1s", "--max-wait", "5s", "--json"]);
+    let waits: Vec<u64> = (0..3).map(|_| check().exits(0).json()["wait_ms"].as_u64().unwrap()).collect();
+    assert!(waits.iter().all(|wait| *wait <= 50), "each one comes after the one before has waited: {waits:?}");
+}
+
+#[test]
+fn the_check_of_the_seed_counts_denied_calls() {
+    let server = Server::start();
+    for (count, exit) in [(1, 0), (2, 4), (3, 4)] {
+        let verdict = server.run(&["limit", "check", "mail", "--limit", "1", "--window", "1h", "--json"]).exits(exit).json();
+        assert_eq!(verdict["count"], count);
+    }
+}
+
+#[test]
+fn a_policy_is_put_listed_used_and_removed() {
+    let server = Server::start();
+    server.run(&["limit", "peek", "mail", "--policy", "default"]).exits(3).says("there is no policy 'default'");
+    server.run(&["limit", "put", "mail", "--rule", RULE, "--rule", "per_second=gcra:5/1s,burst=5"]).exits(0).says("is kept");
+    server.run(&["limit", "ls"]).exits(0).prints("per_minute: 2 in 1 min by sliding_log");
+    server.run(&["limit", "check", "mail", "--cost", "2"]).exits(0);
+    server.run(&["limit", "check", "mail"]).exits(4);
+    server.run(&["limit", "reset", "mail"]).exits(0).says("2 rules had something in use");
+    server.run(&["limit", "put", "mail"]).exits(0).says("is removed");
+    server.run(&["limit", "reset", "mail"]).exits(3);
+}
+
+#[test]
+fn wrong_rules_exit_2_and_say_what_a_rule_looks_like() {
+    let server = Server::start();
+    for rule in ["100/60s", "r=leaky:1/1s", "r=gcra:0/1s", "r=gcra:1/0s", "r=gcra:1/1s,bust=2"] {
+        server.run(&["limit", "check", "mail", "--rule", rule]).exits(2);
+    }
+    server.run(&["limit", "check", "mail", "--rule", "100/60s"]).exits(2).says("NAME=ALGORITHM:LIMIT/WINDOW");
+    server.run(&["limit", "check", " "]).exits(2);
+    server.run(&["limit", "check", "mail", "--rule", RULE, "--policy", "p"]).exits(2);
+    server.run(&["limit", "check", "mail", "--rule", RULE, "--cost", "0"]).exits(2).says("cost");
+}
