@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::growth::Growth;
+use super::limits::LimitRow;
 use super::report::{Report, Row};
 
 /// What the first version aims at.
@@ -37,7 +38,7 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    fn new(what: impl Into<String>, value: f64, unit: &'static str, aim: Aim) -> Self {
+    pub(super) fn new(what: impl Into<String>, value: f64, unit: &'static str, aim: Aim) -> Self {
         Self { what: what.into(), value, unit, aim }
     }
 
@@ -58,6 +59,7 @@ pub(super) fn findings(report: &Report) -> Vec<Finding> {
         found.extend(throughput(row));
         found.extend(latency(row));
     }
+    found.extend(report.limits.iter().filter_map(LimitRow::finding));
     if let Some(paced) = &report.paced {
         found.push(Finding::new("p99 / p50 at half of the most calls/s", paced.spread(), "x", Aim::AtMost(10.0)));
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::floor::{self, FloorMeasured};
 use super::growth::{self, Backlog, Growth};
 use super::idle::IdleServer;
+use super::limits;
 use super::load::{self, Load};
 use super::pace::{self, Paced};
 use super::place::Target;
@@ -31,6 +32,7 @@ pub(super) async fn everything(target: &Target, out: Output, args: &BenchArgs) -
         backlog: None,
         idle: None,
         queued: None,
+        limits: Vec::new(),
     };
     if args.wants(Measurement::Calls) {
         for in_flight in &args.in_flight {
@@ -50,6 +52,10 @@ pub(super) async fn everything(target: &Target, out: Output, args: &BenchArgs) -
         out.note(&format!("measuring {} calls waiting …", args.backlog()));
         let (growth, queued) = backlogs(target, args).await?;
         (report.backlog, report.queued) = (Some(growth), queued);
+    }
+    if args.wants(Measurement::Limits) {
+        out.note("measuring checks of limits …");
+        report.limits = limits::run(target, args.short_length()).await?;
     }
     if args.wants(Measurement::Idle) {
         out.note("measuring an idle server …");

@@ -5,6 +5,7 @@ mod floor;
 mod folder;
 mod growth;
 mod idle;
+mod limits;
 mod load;
 mod measure;
 mod pace;
@@ -52,6 +53,8 @@ What is measured:
   pace    half of the most calls/s that were found, at a steady pace: how late
           are the latest answers?
   growth  the same calls spread over 100 functions, and with many calls waiting
+  limits  checks of limits by 64 tasks, against as many that send Redis INCR and
+          EXPIRE in one pipeline
   idle    memory of a server with nothing to do, and its commands to a Redis
 
 All keys and files have names of their own and are removed.";
@@ -92,6 +95,7 @@ enum Measurement {
     Pace,
     Growth,
     Idle,
+    Limits,
 }
 
 pub(crate) async fn run(globals: &Globals, out: Output, mut args: BenchArgs) -> Result<Exit, Failure> {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::findings::{Finding, findings};
 use super::floor::FloorMeasured;
 use super::growth::Growth;
+use super::limits::{self, LimitRow};
 use super::load::Measured;
 use super::micros;
 use super::pace::Paced;
@@ -23,6 +24,7 @@ pub(super) struct Report {
     pub(super) backlog: Option<Growth>,
     pub(super) idle: Option<Idle>,
     pub(super) queued: Option<Queued>,
+    pub(super) limits: Vec<LimitRow>,
 }
 
 pub(super) struct StoreFacts {
@@ -120,6 +122,7 @@ impl Report {
             self.print_rows(out);
         }
         self.print_sentences(out);
+        limits::print(out, &self.limits);
         print_findings(out, &findings(self));
     }
 
@@ -177,6 +180,7 @@ impl Report {
             "idle_rss_bytes": self.idle.as_ref().map(|idle| idle.rss_bytes),
             "idle_commands_per_second": self.idle.as_ref().and_then(|idle| idle.commands_per_second).map(tenths),
             "queued": queued,
+            "limits": self.limits.iter().map(LimitRow::json).collect::<Vec<_>>(),
             "aims": findings(self).iter().map(Finding::json).collect::<Vec<_>>(),
         })
     }
