@@ -11,8 +11,7 @@ local function rescaled(part, den, parts)
   return math.floor(upper / parts) * 32768 + math.ceil(rest / parts)
 end
 
-local function gcra(key, rule, now)
-  local num, den, capacity, cost = rule.a, rule.b, rule.capacity, rule.cost
+local function gcra(key, cost, num, den, capacity, max_wait)
   local base_us, base_part = now, 0
   local kept = redis.pcall('GET', key)
   if kept then
@@ -39,7 +38,7 @@ local function gcra(key, rule, now)
     if us < now then us, part = now, 0 end
   elseif cost > 0 and (us - now > room_us or (us - now == room_us and part > room_part)) then
     wait = us - now - room_us + (part > room_part and 1 or 0)
-    if cost > capacity or wait > rule.max_wait then
+    if cost > capacity or wait > max_wait then
       ok, retry, wait = false, cost > capacity and -2 or wait, 0
       us, part = base_us, base_part
     end

@@ -1,10 +1,9 @@
 -- limits/sliding_counter.lua, a part of limits/take.lua. Rust twin: towpath-core limit/sliding_counter.rs
 -- The key is a hash: `a` length of a window, `w` its number, `c` its count, `p` the count of the one before. Scaled by the window's length,
 -- everything is an integer below 2^53.
-local function sliding_counter(key, rule, now)
+local function sliding_counter(key, cost, a, _, limit)
   local kept = redis.pcall('HMGET', key, 'a', 'w', 'c', 'p')
   if kept.err then return nil end
-  local a, limit, cost = rule.a, rule.capacity, rule.cost
   local window = math.floor(now / a)
   local current, previous = 0, 0
   if tonumber(kept[1] or '') == a then

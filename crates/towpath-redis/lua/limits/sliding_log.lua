@@ -1,7 +1,6 @@
 -- limits/sliding_log.lua, a part of limits/take.lua. Rust twin: towpath-core limit/sliding_log.rs
 -- The key is a sorted set: one member per unit, '<us>-<number>', by the instant at which it was taken. It counts until us + window, exclusive.
-local function sliding_log(key, rule, now)
-  local window, limit, cost = rule.a, rule.capacity, rule.cost
+local function sliding_log(key, cost, window, _, limit)
   local from = '(' .. int(now - window)
   local before = redis.pcall('ZCOUNT', key, from, '+inf')
   if type(before) ~= 'number' then return nil end
