@@ -149,9 +149,9 @@ pub(crate) async fn run(client: &Client, out: Output, args: LimitArgs) -> Result
             let query = LimitQuery { policy, rules: (!texts.is_empty()).then(|| texts.join(";")) };
             let reset: ResetBody = client.ask(Ask::delete(&routes::with_query(&routes::limit(&scope), &query))).await?;
             if out.is_json() {
-                out.json(&reset)
+                out.json(&reset);
             } else {
-                out.note(&format!("{} rules had something in use", reset.reset))
+                out.note(&format!("{} rules had something in use", reset.reset));
             }
             Ok(Exit::Done)
         }
@@ -160,9 +160,9 @@ pub(crate) async fn run(client: &Client, out: Output, args: LimitArgs) -> Result
             let kept: PolicyBody = client.ask(Ask::put(&routes::limit(&scope), &body)).await?;
             let word = if kept.rules.is_empty() { "removed" } else { "kept" };
             if out.is_json() {
-                out.json(&kept)
+                out.json(&kept);
             } else {
-                out.note(&format!("policy '{}' of scope '{scope}' is {word}", kept.policy))
+                out.note(&format!("policy '{}' of scope '{scope}' is {word}", kept.policy));
             }
             Ok(Exit::Done)
         }
