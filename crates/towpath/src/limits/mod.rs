@@ -21,7 +21,7 @@
 //!
 //! // Work that was not done after all gives back what it took.
 //! verdict.refund().await?;
-//! assert_eq!(limit()?.peek().await?.remaining, 1);
+//! assert_eq!(limit()?.cost(0).peek().await?.remaining, 1, "a cost of 0 just looks");
 //! # towpath.close().await;
 //! # Ok(())
 //! # }
