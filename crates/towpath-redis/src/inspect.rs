@@ -20,11 +20,13 @@ const CHUNK: usize = 200;
 #[async_trait]
 impl InspectStore for RedisStore {
     async fn call(&self, call_id: &CallId) -> Result<Option<CallView>, StoreError> {
+        self.write_down_delivery_of(call_id).await?;
         let Some(room) = self.room_of(call_id).await? else { return Ok(None) };
         Ok(self.views(&room, std::slice::from_ref(call_id)).await?.pop().flatten())
     }
 
     async fn calls(&self, filter: &CallFilter, page: PageRequest) -> Result<Page<CallView>, StoreError> {
+        self.write_down_all_deliveries().await?;
         let limit = page.limit.min(PageRequest::LIMIT_MAX) as usize;
         let mut rooms = self.all_rooms().await?;
         rooms.retain(|room| is_meant(room, filter));
@@ -41,10 +43,12 @@ impl InspectStore for RedisStore {
     }
 
     async fn functions(&self) -> Result<Vec<FunctionView>, StoreError> {
+        self.write_down_all_deliveries().await?;
         self.list_functions().await
     }
 
     async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
+        self.write_down_all_deliveries().await?;
         self.list_workers().await
     }
 

@@ -31,6 +31,7 @@ enum Due {
 #[async_trait]
 impl TimerStore for RedisStore {
     async fn fire_due(&self, limit: u32) -> Result<Fired, StoreError> {
+        self.write_down_all_deliveries().await?;
         let now = self.shared.now();
         let rooms = self.all_rooms().await?;
         let mut fired = Fired::default();
@@ -46,11 +47,7 @@ impl TimerStore for RedisStore {
     async fn due_before(&self, known: Option<Timestamp>) -> Timestamp {
         self.shared.agenda.wait_until(known);
         loop {
-            let next = match self.all_rooms().await {
-                Ok(rooms) => self.next_due(&rooms).await,
-                Err(error) => Err(error),
-            };
-            match next {
+            match self.what_is_next().await {
                 Ok(Some(next)) if known.is_none_or(|known| next < known) => return next,
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "what is due next is not known; looking again"),
@@ -171,6 +168,11 @@ impl RedisStore {
             forget.arg(call_id.as_str());
         }
         self.shared.link.ask(&forget).await.map(drop)
+    }
+
+    async fn what_is_next(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.write_down_all_deliveries().await?;
+        self.next_due(&self.all_rooms().await?).await
     }
 
     async fn next_due(&self, rooms: &[Arc<Room>]) -> Result<Option<Timestamp>, StoreError> {

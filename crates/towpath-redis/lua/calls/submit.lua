@@ -5,8 +5,9 @@
 -- ARGV  1 the instant since which a heartbeat counts as healthy   2 the function, as it stands in `where`   3 the function's name
 --       4 timestamp: now in ms   5 `1` in a Cluster, where ids and sequences were handed out before   6 how many shapes
 --       then per shape, which is what calls have in common: key, how (`-` plain, `w` refuse without workers), rest of the life, due,
---       item (`` none), channel (`` the list of the call), timeout, extras (pieces), count of added fields, then these fields
+--       item (`` none), channel (`` the list of the call), timeout, extras (pieces), mark, count of added fields, then these fields
 --       then per call: id, params, number of its shape, sequence (Cluster only)
+-- An entry's field `proto` is its sequence and the mark: with it whoever reads the entry knows the call's whole life.
 -- gives per call: `A` accepted · {`E`, id, life, request} was taken before · {`C`, id} its id belongs to another function
 --       `U` unknown function · `N` no workers · {`O`, backlog, limit} overloaded · `R` came twice in this batch, ask again
 local call = redis.call
@@ -19,17 +20,17 @@ local backlog, healthy
 local shapes, at = {}, 7
 for i = 1, tonumber(ARGV[6]) do
   local shape = { key = ARGV[at], how = ARGV[at + 1], rest = '\n' .. ARGV[at + 2], due = ARGV[at + 3], channel = ARGV[at + 5],
-    extras = ARGV[at + 7], item = '' }
-  local fields = { 'functionName', ARGV[3], 'timeout', ARGV[at + 6], 'timestamp', ARGV[4], 'proto', '1' }
-  local item, added = ARGV[at + 4], tonumber(ARGV[at + 8])
+    extras = ARGV[at + 7], mark = ARGV[at + 8], item = '' }
+  local fields = { 'functionName', ARGV[3], 'timeout', ARGV[at + 6], 'timestamp', ARGV[4] }
+  local item, added = ARGV[at + 4], tonumber(ARGV[at + 9])
   if item ~= '' then
-    fields[9], fields[10] = 'inputItem', item
+    fields[7], fields[8] = 'inputItem', item
     shape.item = 'i' .. #item .. ':' .. item
   end
-  for j = 1, added do fields[#fields + 1] = ARGV[at + 8 + j] end
+  for j = 1, added do fields[#fields + 1] = ARGV[at + 9 + j] end
   shape.fields = fields
   shapes[i] = shape
-  at = at + 9 + added
+  at = at + 10 + added
 end
 
 local first = at
@@ -67,42 +68,41 @@ local function judge(place, id, shape)
   end
 end
 
-local replies, accepted = {}, 0
-local lives, asked, places, dues, order = {}, {}, {}, {}, {}
+local replies, accepted = {}, {}
 for place, id in ipairs(ids) do
-  local params, shape = ARGV[first + place * 4 - 3], shapes[tonumber(ARGV[first + place * 4 - 2])]
+  local shape = shapes[tonumber(ARGV[first + place * 4 - 2])]
   local refused = judge(place, id, shape)
   if refused then
     replies[place] = refused
   else
-    local channel = shape.channel ~= '' and shape.channel or 'function:response:' .. id
-    local entry = call('XADD', stream, '*', 'callId', id, 'params', params, 'responseChannel', channel, unpack(shape.fields))
-    local a = accepted * 2 + 1
-    accepted = accepted + 1
-    lives[a], lives[a + 1] = id, entry
-    asked[a], asked[a + 1] = id, shape.extras .. 'p' .. #params .. ':' .. params .. shape.item
-    places[a], places[a + 1] = id, ARGV[2]
-    dues[a], dues[a + 1] = shape.due, id
-    order[a], order[a + 1] = ARGV[first + place * 4 - 1], id
-    if shape.key ~= '' then
-      seen['key ' .. shape.key] = true
-      call('HSET', KEYS[6], shape.key, id)
-    end
-    seen[id] = shape
+    seen[id] = true
+    if shape.key ~= '' then seen['key ' .. shape.key] = true end
+    accepted[#accepted + 1] = place
     replies[place] = 'A'
   end
 end
-if accepted > 0 then
-  local last = alone and call('INCRBY', KEYS[11], accepted) - accepted
-  for i = 1, accepted do
-    if alone then order[i * 2 - 1] = last + i end
-    lives[i * 2] = '1\nQ\n' .. lives[i * 2] .. '\n' .. order[i * 2 - 1] .. seen[lives[i * 2 - 1]].rest
-  end
-  call('HSET', calls, unpack(lives))
-  call('HSET', requests, unpack(asked))
-  call('ZADD', KEYS[3], unpack(dues))
-  call('ZADD', KEYS[4], unpack(order))
-  call('HINCRBY', KEYS[5], 'queued', accepted)
-  if alone then call('HSET', KEYS[10], unpack(places)) end
+if #accepted == 0 then return replies end
+
+local last = alone and call('INCRBY', KEYS[11], #accepted) - #accepted
+local lives, asked, places, dues, order = {}, {}, {}, {}, {}
+for i, place in ipairs(accepted) do
+  local id, params, shape = ids[place], ARGV[first + place * 4 - 3], shapes[tonumber(ARGV[first + place * 4 - 2])]
+  local sequence = alone and last + i or ARGV[first + place * 4 - 1]
+  local channel = shape.channel ~= '' and shape.channel or 'function:response:' .. id
+  local entry = call('XADD', stream, '*', 'callId', id, 'params', params, 'responseChannel', channel, 'proto', sequence .. shape.mark,
+    unpack(shape.fields))
+  local a = i * 2 - 1
+  lives[a], lives[a + 1] = id, '1\nQ\n' .. entry .. '\n' .. sequence .. shape.rest
+  asked[a], asked[a + 1] = id, shape.extras .. 'p' .. #params .. ':' .. params .. shape.item
+  places[a], places[a + 1] = id, ARGV[2]
+  dues[a], dues[a + 1] = shape.due, id
+  order[a], order[a + 1] = sequence, id
+  if shape.key ~= '' then call('HSET', KEYS[6], shape.key, id) end
 end
+call('HSET', calls, unpack(lives))
+call('HSET', requests, unpack(asked))
+call('ZADD', KEYS[3], unpack(dues))
+call('ZADD', KEYS[4], unpack(order))
+call('HINCRBY', KEYS[5], 'queued', #accepted)
+if alone then call('HSET', KEYS[10], unpack(places)) end
 return replies

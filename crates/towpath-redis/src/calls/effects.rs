@@ -159,7 +159,7 @@ impl<'a> Effects<'a> {
             }
         }
         match (was, is) {
-            (S::Running, S::Running) if leaves => self.add("SADD", &keys.aside, [id]),
+            (S::Running | S::Queued, S::Running) if leaves => self.add("SADD", &keys.aside, [id]),
             (S::Running, S::Running) => {}
             (S::Running, _) if before.entry.is_empty() => self.add("SREM", &keys.aside, [id]),
             (S::Queued, _) if before.entry.is_empty() && is != S::Queued => self.add("ZREM", &keys.ready, [id]),
@@ -177,22 +177,20 @@ impl<'a> Effects<'a> {
 
     fn move_counts(&mut self, before: &Life, after: &Life) {
         let keys = self.keys;
-        let (was, is) = (&before.call, &after.call);
-        let holder = was.holder.as_ref().map_or("", |holder| holder.as_str());
-        if was.state != is.state {
-            for (state, n) in [(was.state, -1), (is.state, 1)] {
-                if let Some(word) = counted_as(state) {
-                    self.count(&keys.counts, word, n);
-                }
+        for (life, n) in [(before, -1), (after, 1)] {
+            let call = &life.call;
+            let moved = before.call.state != after.call.state;
+            if let Some(word) = counted_as(call.state).filter(|_| moved) {
+                self.count(&keys.counts, word, n);
             }
-            if was.state == CallState::Running {
-                self.count(&keys.busy, &format!("r:{holder}"), -1);
+            let Some(holder) = call.holder.as_ref().filter(|_| call.state == CallState::Running) else { continue };
+            if moved {
+                self.count(&keys.busy, &format!("r:{holder}"), n);
             }
-        }
-        let parked = i64::from(is.parked) - i64::from(was.parked);
-        if parked != 0 {
-            self.count(&keys.counts, "parked", parked);
-            self.count(&keys.busy, &format!("p:{holder}"), parked);
+            if call.parked && (moved || before.call.parked != after.call.parked) {
+                self.count(&keys.counts, "parked", n);
+                self.count(&keys.busy, &format!("p:{holder}"), n);
+            }
         }
     }
 

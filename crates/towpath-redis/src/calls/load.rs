@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use redis::{Cmd, Value};
-use towpath_core::call::CallRequest;
+use towpath_core::call::{Call, CallRequest};
 use towpath_core::inspect::CallView;
 use towpath_core::names::{CallId, FunctionKey};
 use towpath_core::store::StoreError;
 
+use super::moves::Move;
 use crate::definition::read_function_member;
 use crate::record::{Life, read_progress, read_request, read_tail};
 use crate::room::Room;
@@ -20,6 +21,20 @@ use crate::value;
 pub(crate) struct Found {
     pub(crate) room: Arc<Room>,
     pub(crate) life: Life,
+    /// What the server has, when it does not know of the latest delivery yet.
+    pub(crate) on_server: Option<Box<Life>>,
+}
+
+impl Found {
+    /// A call as the server has it.
+    pub(crate) fn new(room: Arc<Room>, life: Life) -> Self {
+        Self { room, life, on_server: None }
+    }
+
+    /// From what the server has to what was decided.
+    pub(crate) fn moved_to(&self, after: Call) -> Move {
+        Move::new(self.on_server.as_deref().unwrap_or(&self.life).clone(), after)
+    }
 }
 
 impl RedisStore {
@@ -54,7 +69,7 @@ impl RedisStore {
         for (room, places) in by_room.values() {
             let ids: Vec<CallId> = places.iter().map(|place| call_ids[*place].clone()).collect();
             for (place, life) in places.iter().zip(self.lives(room, &ids).await?) {
-                found[*place] = life.map(|life| Found { room: Arc::clone(room), life });
+                found[*place] = life.map(|life| Found::new(Arc::clone(room), life));
             }
         }
         Ok(found)

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use redis::Value;
-use towpath_core::call::Call;
+use towpath_core::call::{Call, CallState};
 use towpath_core::names::CallId;
 use towpath_core::store::{Durability, StoreError, SubmitCall, Submitted};
 use towpath_core::time::{Timestamp, millis};
 use towpath_core::worker::HEALTHY_FOR;
 
-use super::entry::{self, added_fields, empty_item};
+use super::entry::{self, Mark, added_fields, empty_item};
 use super::inbox::ReplyTo;
 use super::reserve::Reserved;
 use crate::lane::heard;
@@ -47,6 +47,13 @@ impl RedisStore {
         let reply_to = self.reply_to(&room, &call.call_id).await;
         let mut submitted = self.submit_to(&room, &call, reply_to).await;
         if matches!(submitted, Ok(Submitted::NoWorkers)) && self.old_worker_came(&room).await {
+            let reply_to = self.reply_to(&room, &call.call_id).await;
+            submitted = self.submit_to(&room, &call, reply_to).await;
+        }
+        if let Ok(Submitted::Existing { call_id, state: CallState::Queued, .. }) = &submitted
+            && self.shared.held.unwritten(call_id).is_some()
+        {
+            self.write_down_delivery_of(call_id).await?;
             let reply_to = self.reply_to(&room, &call.call_id).await;
             submitted = self.submit_to(&room, &call, reply_to).await;
         }
@@ -204,6 +211,7 @@ impl ToSubmit {
             if entry::is_inbox(&self.reply_to.written) { self.reply_to.written.clone().into_bytes() } else { Vec::new() },
             millis(*timeout).to_string().into_bytes(),
             write_request_extras(request),
+            Mark::write(millis(*retain), !self.reply_to.told.is_empty()).into_bytes(),
             added.len().to_string().into_bytes(),
         ];
         shape.extend(added);

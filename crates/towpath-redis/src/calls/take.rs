@@ -80,6 +80,10 @@ impl RedisStore {
         count: u64,
         entries: Vec<Entry>,
     ) -> Result<Taken, StoreError> {
+        if let Some(deliveries) = self.deliver_at_once(room, want, count, &entries).await {
+            let room_left = count.saturating_sub(deliveries.len() as u64);
+            return Ok(Taken { deliveries, room_left });
+        }
         self.run_take(room, want, count, &entries, false).await
     }
 
@@ -114,8 +118,8 @@ impl RedisStore {
         let left = reply.next().as_ref().and_then(value::number).and_then(|left| u64::try_from(left).ok()).unwrap_or_default();
         let late = value::array("a take", reply.next().unwrap_or(Value::Nil))?;
         let strangers = value::array("a take", reply.next().unwrap_or(Value::Nil))?;
-        let limit = reply.next().as_ref().and_then(value::number).and_then(|limit| u8::try_from(limit).ok());
-        room.set_limit(limit.unwrap_or_default());
+        let limit = reply.next().as_ref().and_then(value::number);
+        room.set_limit(&want.worker, limit.unwrap_or(-1), now);
         let by_id: HashMap<&str, &Entry> = named.iter().filter_map(|entry| Some((entry.call_id.as_deref()?, *entry))).collect();
         let mut taken = Taken { deliveries: Vec::new(), room_left: left };
         for item in reply {
@@ -144,13 +148,14 @@ impl RedisStore {
         outside: bool,
     ) -> Result<Value, StoreError> {
         let keys = &room.keys;
-        let mut args = Args::with_capacity(6 + entries.len() * 2);
+        let mut args = Args::with_capacity(7 + entries.len() * 2);
         args.push(keys.group.as_str());
         args.push(want.worker.as_str());
         args.number(now.as_millis());
         args.number(millis(want.lease));
         args.number(count);
         args.flag(outside);
+        args.flag(self.is_in_process(want));
         for entry in entries {
             args.push(entry.place.as_str());
             args.push(entry.call_id.as_deref().unwrap_or_default());
@@ -185,7 +190,7 @@ impl RedisStore {
         }
         if life.call.failures == 0 {
             // One that has failed before has a tail, which was not read here.
-            self.shared.held.put(Found { room: Arc::clone(room), life });
+            self.shared.held.put(Found::new(Arc::clone(room), life));
         }
         Ok(delivery)
     }
@@ -309,7 +314,7 @@ fn is_reply_list(channel: &str) -> bool {
     channel.starts_with("function:response:") && !channel.contains(char::is_control)
 }
 
-fn delivery(call: &Call, request: towpath_core::call::CallRequest, now: Timestamp) -> Delivery {
+pub(super) fn delivery(call: &Call, request: towpath_core::call::CallRequest, now: Timestamp) -> Delivery {
     Delivery {
         id: DeliveryId { call_id: call.call_id.clone(), number: call.delivery },
         request,
