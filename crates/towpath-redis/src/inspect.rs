@@ -10,6 +10,7 @@ use towpath_core::names::CallId;
 use towpath_core::store::{InspectStore, StoreError};
 use towpath_core::worker::WorkerView;
 
+use crate::pages::Listed;
 use crate::room::Room;
 use crate::store::RedisStore;
 use crate::value;
@@ -79,26 +80,34 @@ impl RedisStore {
         let index = if filter.states == [CallState::Dead] { &room.keys.dead } else { &room.keys.index };
         let mut found = Vec::new();
         let mut below = after;
+        // A line may be a page of many calls: what is asked for is looked at first.
+        let mut chunk = limit.clamp(1, CHUNK);
         while found.len() < limit {
             let mut ask = Cmd::new();
             let from = below.map_or_else(|| "+inf".to_owned(), |sequence| format!("({sequence}"));
-            ask.arg("ZREVRANGEBYSCORE").arg(index).arg(from).arg("-inf").arg("WITHSCORES").arg("LIMIT").arg(0).arg(CHUNK);
+            ask.arg("ZREVRANGEBYSCORE").arg(index).arg(from).arg("-inf").arg("WITHSCORES").arg("LIMIT").arg(0).arg(chunk);
             let reply = value::array("ZREVRANGEBYSCORE", self.shared.link.ask(&ask).await?)?;
-            let mut listed = Vec::with_capacity(reply.len() / 2);
+            let lines = reply.len() / 2;
+            let mut listed = Vec::with_capacity(lines);
             for pair in reply.chunks_exact(2) {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sequences count up from 1")]
                 let sequence = value::score(&pair[1]).unwrap_or_default() as u64;
-                listed.push((sequence, value::call_id(&pair[0])?));
+                listed.push((sequence, Listed::read(&pair[0])?));
             }
-            let Some((last, _)) = listed.last() else { break };
-            below = Some(*last);
+            let Some((last, _)) = listed.last().cloned() else { break };
+            let mut listed = self.spelled_out(room, listed).await?;
+            // A page begins before the cursor and may end behind it.
+            listed.retain(|(sequence, _)| below.is_none_or(|below| *sequence < below));
+            listed.sort_by_key(|(sequence, _)| std::cmp::Reverse(*sequence));
+            below = Some(last);
             let ids: Vec<CallId> = listed.iter().map(|(_, id)| id.clone()).collect();
             let views = self.views(room, &ids).await?;
             let shown = listed.iter().zip(views).filter_map(|((sequence, _), view)| Some((*sequence, view?)));
             found.extend(shown.filter(|(_, view)| matches(view, filter)));
-            if listed.len() < CHUNK {
+            if lines < chunk {
                 break;
             }
+            chunk = CHUNK;
         }
         found.truncate(limit);
         Ok(found)

@@ -12,7 +12,7 @@
 local calls, stream = KEYS[1], KEYS[9]
 local group, worker, now, lease, want = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local until_ = string.format('%.0f', now + tonumber(lease))
-local HEAD = '^(%d+)\n(%u)\n([^\n]*)\n(%d+)\n(%d+)\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n%d(%d)\n(%d+)\n(%d+)\n(.*)$'
+local HEAD = '^(%d+)\n(%u)\n([^\n]*)\n(%d+)\n(%d+)\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n%d(%d%d)\n(%d+)\n(%d+)\n(.*)$'
 
 local limits = redis.call('HMGET', KEYS[8], 'max_concurrent', 'offer:' .. worker, 'lease:' .. worker, 'max_backlog')
 if ARGV[7] == '1' and limits[3] ~= lease then redis.call('HSET', KEYS[8], 'lease:' .. worker, lease) end
@@ -36,7 +36,7 @@ local function write(id, life)
   lives[#lives + 1] = life
 end
 
-local FRESH = '^(%d+)\n0\n\n\n0\n\n00\n(%d+\n(%d+)\n.*)$'
+local FRESH = '^(%d+)\n0\n\n\n0\n\n00(%d\n%d+\n(%d+)\n.*)$'
 local held = worker .. '\n' .. ARGV[3] .. '\n' .. lease .. '\n' .. until_ .. '\n0'
 
 local function hand_over(id, life, deadline, place)
@@ -60,7 +60,7 @@ local function offer_fresh(id, old, place)
   if room == 0 or string.sub(old, 1, #start) ~= start then return false end
   local sequence, rest, deadline = string.match(old, FRESH, #start + 1)
   if not sequence or now >= tonumber(deadline) then return false end
-  hand_over(id, '2\nR\n' .. place .. '\n' .. sequence .. '\n1\n' .. held .. '0\n' .. rest, deadline, place)
+  hand_over(id, '2\nR\n' .. place .. '\n' .. sequence .. '\n1\n' .. held .. '0' .. rest, deadline, place)
   return true
 end
 

@@ -53,21 +53,25 @@ pub(crate) struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) sequence: u64,
+    /// How many bytes of the record say what was asked.
+    pub(crate) kept: u64,
     pub(crate) retain_ms: u64,
     /// Somebody waits on the list that the entry names.
     pub(crate) told: bool,
+    /// It is listed on a page.
+    pub(crate) paged: bool,
 }
 
 impl Mark {
-    /// All but the sequence, which the script puts before it.
-    pub(crate) fn write(retain_ms: i64, told: bool) -> String {
-        format!(":{retain_ms}:{}", u8::from(told))
+    /// All but the sequence and what is kept, which the script puts before it.
+    pub(crate) fn write(retain_ms: i64, told: bool, paged: bool) -> String {
+        format!(":{retain_ms}:{}:{}", u8::from(told), u8::from(paged))
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
-        let mut parts = std::str::from_utf8(bytes).ok()?.splitn(3, ':');
+        let mut parts = std::str::from_utf8(bytes).ok()?.splitn(5, ':');
         let mut number = || parts.next()?.parse::<u64>().ok();
-        Some(Self { sequence: number()?, retain_ms: number()?, told: number()? == 1 })
+        Some(Self { sequence: number()?, kept: number()?, retain_ms: number()?, told: number()? == 1, paged: number()? == 1 })
     }
 }
 
@@ -137,7 +141,8 @@ impl Entry {
         let call = Call::submitted(call_id, submitted_at, timeout, Duration::from_millis(mark.retain_ms));
         let channels = if mark.told { vec![self.channel.clone()?] } else { Vec::new() };
         let key = self.key.as_ref().map(|key| key.parse()).transpose().ok()?;
-        Some(Life { version: 1, entry: self.place.clone(), sequence: mark.sequence, key, channels, call })
+        let (entry, kept) = (self.place.clone(), usize::try_from(mark.kept).ok()?);
+        Some(Life { entry, sequence: mark.sequence, paged: mark.paged, kept, ..Life::submitted(call, key, channels) })
     }
 
     /// When the stream took it, by the server's clock.

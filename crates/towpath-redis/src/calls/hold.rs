@@ -186,7 +186,9 @@ impl RedisStore {
                 } else if is_fresh {
                     granted[place] = Some(Granted { found, reply });
                 } else {
-                    again.push(place); // what is remembered may be old: only the server says no
+                    // What is remembered may be old: only the server says no, and it must know of the delivery for that.
+                    self.write_down_delivery_of(&wishes[place].call_id).await?;
+                    again.push(place);
                 }
             }
             for Batch { room, places, moves } in batches.into_values() {

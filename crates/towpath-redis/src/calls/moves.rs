@@ -80,12 +80,6 @@ impl Move {
         !is_delayed(&self.before) && self.after.as_ref().is_some_and(is_delayed)
     }
 
-    pub(super) fn changes_tail(&self) -> bool {
-        let was = &self.before.call;
-        let differs = |is: &Call| was.outcome != is.outcome || was.last_failure != is.last_failure || was.replayed_as != is.replayed_as;
-        self.after.as_ref().is_some_and(|after| differs(&after.call))
-    }
-
     /// Whether the call waits outside the stream from now on.
     fn makes_ready(&self) -> bool {
         let waits_outside = |life: &Life| life.call.state == CallState::Queued && life.entry.is_empty();
@@ -180,7 +174,7 @@ impl RedisStore {
             args.push(one.before.call.call_id.as_str());
         }
         for one in moves {
-            args.push(format!("{}\n", one.before.version));
+            args.push(one.before.head());
         }
         let (whereabouts, inbox) = (shared.keys.whereabouts(), shared.inbox_of(room));
         let mut effects = Effects::new(&room.keys, &inbox, (!cluster).then_some(&whereabouts));

@@ -16,7 +16,7 @@ use super::load::Found;
 use super::moves::Move;
 use super::reserve::Reserved;
 use crate::keys;
-use crate::record::Life;
+use crate::record::{INLINE_MAX, Life, request_in};
 use crate::room::Room;
 use crate::script::{ADOPT, Args, TAKE};
 use crate::store::RedisStore;
@@ -178,9 +178,13 @@ impl RedisStore {
         let parts = value::array("a take", item)?;
         let [id, life, request @ ..] = &parts[..] else { return Err(StoreError::Corrupt("a delivery had no life".to_owned())) };
         let call_id = value::call_id(id)?;
-        let life = Life::read(&call_id, value::bytes(life).unwrap_or_default())?;
+        let record = value::bytes(life).unwrap_or_default();
+        let life = Life::read(&call_id, record)?;
         let request = match (request.first(), entries.get(call_id.as_str())) {
-            (Some(request), _) => self.request(room, value::bytes(request).unwrap_or_default())?,
+            (Some(apart), _) => {
+                let apart = || value::bytes(apart).unwrap_or_default();
+                self.request(room, request_in(record, life.kept).unwrap_or_else(apart))?
+            }
             (None, Some(entry)) => entry.request(&room.function),
             (None, None) => return Err(StoreError::Corrupt(format!("call '{call_id}' was delivered and had not been read"))),
         };
@@ -188,8 +192,7 @@ impl RedisStore {
         if let Some(due) = life.call.due() {
             self.shared.agenda.note(due);
         }
-        if life.call.failures == 0 {
-            // One that has failed before has a tail, which was not read here.
+        if !life.tail_apart {
             self.shared.held.put(Found::new(Arc::clone(room), life));
         }
         Ok(delivery)
@@ -230,6 +233,7 @@ impl RedisStore {
         let mut args = Args::default();
         args.push(room.member.as_str());
         args.flag(cluster);
+        args.number(INLINE_MAX);
         for entry in entries {
             let Some(call_id) = call_id_of(entry) else { continue };
             let Reserved::Sequence(sequence) = self.reserve(room, &call_id).await? else { continue };
@@ -306,7 +310,7 @@ fn adopted(entry: &Entry, call_id: CallId, now: Timestamp) -> Life {
     let channel = entry.channel.clone().unwrap_or_else(|| keys::response(&call_id));
     let channels = Some(channel).filter(|channel| is_reply_list(channel)).into_iter().collect();
     let call = Call::submitted(call_id, taken, timeout, ADOPTED_KEPT);
-    Life { version: 1, entry: entry.place.clone(), sequence: 0, key: None, channels, call }
+    Life { entry: entry.place.clone(), ..Life::submitted(call, None, channels) }
 }
 
 /// A list that an old caller may wait on. Anything else could be a key that is not a reply's.
