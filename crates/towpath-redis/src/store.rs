@@ -45,10 +45,10 @@ pub(crate) struct Shared {
     pub(crate) options: RedisOptions,
     pub(crate) keys: Keys,
     pub(crate) link: Link,
+    /// It lives by the server's clock, not by one that a test moves.
+    pub(crate) lives_by_the_server: bool,
     /// The clock that judges.
     pub(crate) clock: Arc<dyn Clock>,
-    /// Whether that clock was handed in, and is not the server's: then scripts are told the time.
-    pub(crate) given_clock: bool,
     pub(crate) guarantee: Guarantee,
     /// Our name on reply lists; nobody else can guess it.
     pub(crate) caller: String,
@@ -74,7 +74,7 @@ impl RedisStore {
         let link = Link::open(&options).await?;
         let clock = ServerClock::new(base);
         clock.measure(&link).await?;
-        let store = Self::start(options, link, Arc::new(clock.clone()), false).await?;
+        let store = Self::start(options, link, Arc::new(clock.clone()), true).await?;
         tokio::spawn(follow_the_server(Arc::downgrade(&store.shared), clock));
         tokio::spawn(sweep_for_ever(Arc::downgrade(&store.shared)));
         tokio::spawn(tend_for_ever(Arc::downgrade(&store.shared)));
@@ -84,10 +84,10 @@ impl RedisStore {
     /// Connects, and lives by the given clock alone. For tests, which move it.
     pub async fn open_by_clock(options: RedisOptions, clock: Arc<dyn Clock>) -> Result<Self, Unfit> {
         let link = Link::open(&options).await?;
-        Self::start(options, link, clock, true).await
+        Self::start(options, link, clock, false).await
     }
 
-    async fn start(options: RedisOptions, link: Link, clock: Arc<dyn Clock>, given_clock: bool) -> Result<Self, Unfit> {
+    async fn start(options: RedisOptions, link: Link, clock: Arc<dyn Clock>, lives_by_the_server: bool) -> Result<Self, Unfit> {
         let guarantee = Guarantee::read(&link, Wanted::from(&options)).await?;
         let keys = Keys::new(&options.prefix);
         let incarnation = Incarnation::find(&link, (&keys.incarnation(), &keys.sequence())).await?;
@@ -97,8 +97,8 @@ impl RedisStore {
             options,
             keys,
             link,
+            lives_by_the_server,
             clock,
-            given_clock,
             guarantee,
             caller: secret_name(),
             news,
@@ -166,6 +166,9 @@ impl RedisStore {
     /// Leaves nothing of this process on the server: its reply lists go. Workers unregister before. What runs beside the store ends when
     /// the last clone is dropped.
     pub async fn close(&self) {
+        if let Err(error) = self.write_down_all_deliveries().await {
+            tracing::warn!(%error, "deliveries were not written down; their leases will run out");
+        }
         for inbox in self.shared.inboxes.all() {
             let mut forget = Cmd::new();
             forget.arg("DEL").arg(inbox);

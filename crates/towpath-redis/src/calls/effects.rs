@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use redis::Cmd;
 use towpath_core::call::{Call, CallState};
+use towpath_core::time::Timestamp;
 
 use super::entry;
 use super::moves::{Move, REPLY_KEPT_MS};
 use crate::keys::FunctionKeys;
 use crate::pieces::Writer;
-use crate::record::{Life, write_tail};
+use crate::record::Life;
 use crate::script::Args;
 
 /// The commands of a batch, in the order in which their kinds first came up.
@@ -106,12 +107,12 @@ impl<'a> Effects<'a> {
         let Some(after) = &one.after else {
             return self.forget(&one.before);
         };
-        self.add("HSET", &keys.calls, [id, &after.write()]);
-        let tail = one.changes_tail().then(|| write_tail(&after.call));
+        let (life, tail) = after.write();
+        self.add("LIVES", &keys.calls, [id, &life, after.kept.to_string().as_bytes()]);
         if let Some(tail) = &tail {
             self.add("HSET", &keys.outcomes, [id, tail]);
         }
-        match (one.before.call.due(), after.call.due()) {
+        match (own_due(&one.before), own_due(after)) {
             (before, after) if before == after => {}
             (_, None) => self.add("ZREM", &keys.due, [id]),
             (_, Some(due)) => self.add("ZADD", &keys.due, [due.as_millis().to_string().as_bytes(), id]),
@@ -119,7 +120,7 @@ impl<'a> Effects<'a> {
         self.move_entry(&one.before, after);
         self.move_counts(&one.before, after);
         if one.ends() {
-            self.tell_end(&one.before, after, &tail.unwrap_or_default(), one.heard_on.as_deref());
+            self.tell_end(&one.before, after, (&life, tail.as_deref()), one.heard_on.as_deref());
         } else if one.is_put_off() {
             self.tell_change(&one.before);
         }
@@ -128,10 +129,12 @@ impl<'a> Effects<'a> {
     fn forget(&mut self, life: &Life) {
         let keys = self.keys;
         let id = life.call.call_id.as_str().as_bytes();
-        for key in [&keys.calls, &keys.requests, &keys.outcomes, &keys.progress] {
+        let apart = [(true, &keys.calls), (life.kept == 0, &keys.requests), (life.tail_apart, &keys.outcomes), (true, &keys.progress)];
+        for (_, key) in apart.into_iter().filter(|(there, _)| *there) {
             self.add("HDEL", key, [id]);
         }
-        for key in [&keys.due, &keys.index] {
+        let listed = [(own_due(life).is_some(), &keys.due), (!life.paged, &keys.index)];
+        for (_, key) in listed.into_iter().filter(|(there, _)| *there) {
             self.add("ZREM", key, [id]);
         }
         if let Some(whereabouts) = self.whereabouts {
@@ -159,7 +162,7 @@ impl<'a> Effects<'a> {
             }
         }
         match (was, is) {
-            (S::Running, S::Running) if leaves => self.add("SADD", &keys.aside, [id]),
+            (S::Running | S::Queued, S::Running) if leaves => self.add("SADD", &keys.aside, [id]),
             (S::Running, S::Running) => {}
             (S::Running, _) if before.entry.is_empty() => self.add("SREM", &keys.aside, [id]),
             (S::Queued, _) if before.entry.is_empty() && is != S::Queued => self.add("ZREM", &keys.ready, [id]),
@@ -177,34 +180,35 @@ impl<'a> Effects<'a> {
 
     fn move_counts(&mut self, before: &Life, after: &Life) {
         let keys = self.keys;
-        let (was, is) = (&before.call, &after.call);
-        let holder = was.holder.as_ref().map_or("", |holder| holder.as_str());
-        if was.state != is.state {
-            for (state, n) in [(was.state, -1), (is.state, 1)] {
-                if let Some(word) = counted_as(state) {
-                    self.count(&keys.counts, word, n);
-                }
+        for (life, n) in [(before, -1), (after, 1)] {
+            let call = &life.call;
+            let moved = before.call.state != after.call.state;
+            if let Some(word) = counted_as(call.state).filter(|_| moved) {
+                self.count(&keys.counts, word, n);
             }
-            if was.state == CallState::Running {
-                self.count(&keys.busy, &format!("r:{holder}"), -1);
+            let Some(holder) = call.holder.as_ref().filter(|_| call.state == CallState::Running) else { continue };
+            if moved {
+                self.count(&keys.busy, &format!("r:{holder}"), n);
             }
-        }
-        let parked = i64::from(is.parked) - i64::from(was.parked);
-        if parked != 0 {
-            self.count(&keys.counts, "parked", parked);
-            self.count(&keys.busy, &format!("p:{holder}"), parked);
+            if call.parked && (moved || before.call.parked != after.call.parked) {
+                self.count(&keys.counts, "parked", n);
+                self.count(&keys.busy, &format!("p:{holder}"), n);
+            }
         }
     }
 
-    fn tell_end(&mut self, before: &Life, after: &Life, tail: &[u8], heard_on: Option<&str>) {
+    fn tell_end(&mut self, before: &Life, after: &Life, (life, tail): (&[u8], Option<&[u8]>), heard_on: Option<&str>) {
         let id = after.call.call_id.as_str().as_bytes();
         let own = self.own_inbox;
         for channel in before.channels.iter().filter(|channel| *channel != own && Some(channel.as_str()) != heard_on) {
             if entry::is_inbox(channel) {
                 let mut news = Writer::default();
                 news.put(b'i', id);
-                news.put(b'l', &after.write());
-                news.put(b't', tail);
+                // What was asked is known where it was asked.
+                news.put(b'l', life);
+                if let Some(tail) = tail {
+                    news.put(b't', tail);
+                }
                 self.push(channel, &news.done());
             } else {
                 self.answer_list(channel, &after.call);
@@ -243,6 +247,13 @@ impl<'a> Effects<'a> {
             self.alone("PEXPIRE", channel, [REPLY_KEPT_MS.to_string().as_bytes()]);
         }
     }
+}
+
+/// When something happens by itself to a call that has a line of its own on the agenda. What is on a page needs one only for what comes
+/// before its deadline: the page comes up then at the latest, and looks when it has to come up again.
+fn own_due(life: &Life) -> Option<Timestamp> {
+    let by_page = |due: &Timestamp| life.paged && *due >= life.call.deadline && life.call.state != CallState::Settled;
+    life.call.due().filter(|due| !by_page(due))
 }
 
 fn from_an_old_caller(life: &Life) -> bool {

@@ -7,9 +7,10 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use towpath_core::call::{Call, CallRequest, Failure, Outcome};
 use towpath_core::names::{CallId, FunctionKey, WorkerId};
+use towpath_core::time::Timestamp;
 
 use crate::pieces::Writer;
-use crate::record::{payload, write_request_extras};
+use crate::record::{Life, payload, write_request_extras};
 use crate::value;
 
 /// A call of an old caller that names no timeout ends after this.
@@ -37,12 +38,41 @@ pub(crate) struct Entry {
     pub(crate) timeout_ms: Option<u64>,
     /// Written by a Towpath process, which has written a record too.
     pub(crate) has_record: bool,
+    /// What the record has beside what an entry says anyway.
+    pub(crate) mark: Option<Mark>,
+    pub(crate) timestamp_ms: Option<i64>,
     pub(crate) key: Option<String>,
     pub(crate) depth: u32,
     pub(crate) parent: Option<String>,
     pub(crate) traceparent: Option<String>,
     /// Its item stands there for old workers only.
     pub(crate) no_item: bool,
+}
+
+/// With an entry's other fields it tells a call's whole life as it was when the stream took it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) sequence: u64,
+    /// How many bytes of the record say what was asked.
+    pub(crate) kept: u64,
+    pub(crate) retain_ms: u64,
+    /// Somebody waits on the list that the entry names.
+    pub(crate) told: bool,
+    /// It is listed on a page.
+    pub(crate) paged: bool,
+}
+
+impl Mark {
+    /// All but the sequence and what is kept, which the script puts before it.
+    pub(crate) fn write(retain_ms: i64, told: bool, paged: bool) -> String {
+        format!(":{retain_ms}:{}:{}", u8::from(told), u8::from(paged))
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let mut parts = std::str::from_utf8(bytes).ok()?.splitn(5, ':');
+        let mut number = || parts.next()?.parse::<u64>().ok();
+        Some(Self { sequence: number()?, kept: number()?, retain_ms: number()?, told: number()? == 1, paged: number()? == 1 })
+    }
 }
 
 /// The entries of one stream, as XREADGROUP, XRANGE and XAUTOCLAIM list them. What is no entry is left out.
@@ -79,7 +109,8 @@ impl Entry {
             b"responseChannel" => self.channel = text(),
             // Who says 0 waits for ever, and means no timeout at all.
             b"timeout" => self.timeout_ms = text().and_then(|text| text.parse().ok()).filter(|ms| *ms > 0),
-            b"proto" => self.has_record = true,
+            b"timestamp" => self.timestamp_ms = text().and_then(|text| text.parse().ok()),
+            b"proto" => (self.has_record, self.mark) = (true, Mark::read(bytes)),
             b"noItem" => self.no_item = true,
             b"idempotencyKey" => self.key = text(),
             b"depth" => self.depth = text().and_then(|text| text.parse().ok()).unwrap_or(0),
@@ -101,6 +132,17 @@ impl Entry {
             parent: self.parent.as_ref().and_then(|parent| CallId::new(parent).ok()),
             traceparent: self.traceparent.clone(),
         }
+    }
+
+    /// The call as it was when the stream took it, if the entry says enough. Whether it still is so, only its record knows.
+    pub(crate) fn life(&self) -> Option<Life> {
+        let (call_id, mark) = (CallId::new(self.call_id.as_ref()?).ok()?, self.mark?);
+        let (submitted_at, timeout) = (Timestamp::from_millis(self.timestamp_ms?), Duration::from_millis(self.timeout_ms?));
+        let call = Call::submitted(call_id, submitted_at, timeout, Duration::from_millis(mark.retain_ms));
+        let channels = if mark.told { vec![self.channel.clone()?] } else { Vec::new() };
+        let key = self.key.as_ref().map(|key| key.parse()).transpose().ok()?;
+        let (entry, kept) = (self.place.clone(), usize::try_from(mark.kept).ok()?);
+        Some(Life { entry, sequence: mark.sequence, paged: mark.paged, kept, ..Life::submitted(call, key, channels) })
     }
 
     /// When the stream took it, by the server's clock.

@@ -10,6 +10,7 @@ use towpath_core::names::{CallId, FunctionKey, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::store::{CallNews, CompleteCalls, Completed, RenewCalls, Renewal, StoreError};
 
+use super::at_once::rebased;
 use super::entry;
 use super::load::Found;
 use super::moves::{Move, REPLY_KEPT_MS, changes, ended};
@@ -88,6 +89,7 @@ impl RedisStore {
     }
 
     pub(crate) async fn keep_progress(&self, worker: &WorkerId, delivery: &DeliveryId, report: &Payload) -> Result<Renewal, StoreError> {
+        self.write_down_delivery_of(&delivery.call_id).await?;
         loop {
             let Some(found) = self.load(&delivery.call_id).await? else { return Ok(Renewal::Lost(LostLease::Absent)) };
             // Parking as it is parked proves that the delivery is held, and changes nothing.
@@ -113,6 +115,7 @@ impl RedisStore {
 
     /// Takes back all that a worker holds, whatever function it is of.
     pub(crate) async fn hand_back_all(&self, worker: &WorkerId) -> Result<u64, StoreError> {
+        self.write_down_all_deliveries().await?;
         let rooms = self.all_rooms().await?;
         let busy: Vec<Cmd> = rooms.iter().map(|room| hget(&room.keys.busy, &format!("r:{worker}"))).collect();
         let counts = self.shared.link.ask_all(&busy).await?;
@@ -163,23 +166,29 @@ impl RedisStore {
     async fn grant(&self, wishes: Vec<Wish>) -> Result<Vec<Option<Granted>>, StoreError> {
         let mut granted: Vec<Option<Granted>> = wishes.iter().map(|_| None).collect();
         let mut remembered: Vec<Option<Found>> = wishes.iter().map(|wish| self.shared.held.get(&wish.call_id)).collect();
+        let mut unwritten: Vec<Option<Found>> = wishes.iter().map(|_| None).collect();
         let mut open: Vec<usize> = (0..wishes.len()).collect();
         while !open.is_empty() {
             let mut again = Vec::new();
             let mut batches: HashMap<FunctionKey, Batch> = HashMap::new();
             let now = self.shared.now();
             for (place, found, is_fresh) in self.look_up(&wishes, &open, &mut remembered, &mut again).await? {
+                // Somebody may have changed a call that is ours without taking it from us.
+                let found = unwritten[place].take().and_then(|mine| rebased(&mine, &found)).unwrap_or(found);
                 let (after, reply) = step(found.life.call.clone(), wishes[place].command.clone(), now);
                 if changes(&reply) {
                     let room = Arc::clone(&found.room);
-                    let one = Move::new(found.life.clone(), after);
-                    let life = one.after_or(found.life);
+                    let one = found.moved_to(after);
+                    let life = one.after_or(one.before.clone());
                     batches.entry(room.function.clone()).or_insert_with(|| Batch::new(&room)).add(place, one);
-                    granted[place] = Some(Granted { found: Found { room, life }, reply });
+                    unwritten[place] = Some(found).filter(|found| found.on_server.is_some());
+                    granted[place] = Some(Granted { found: Found::new(room, life), reply });
                 } else if is_fresh {
                     granted[place] = Some(Granted { found, reply });
                 } else {
-                    again.push(place); // what is remembered may be old: only the server says no
+                    // What is remembered may be old: only the server says no, and it must know of the delivery for that.
+                    self.write_down_delivery_of(&wishes[place].call_id).await?;
+                    again.push(place);
                 }
             }
             for Batch { room, places, moves } in batches.into_values() {

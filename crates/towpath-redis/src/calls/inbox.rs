@@ -167,7 +167,9 @@ fn read_answer(answer: &[u8]) -> Option<(CallId, CallNews)> {
     }
     let call_id = call_id?;
     let Some(life) = life else { return Some((call_id, CallNews::Changed)) };
-    let mut call = Life::read(&call_id, life).ok()?.call;
-    read_tail(&mut call, tail?).ok()?;
+    let mut call = Life::read_bare(&call_id, life).ok()?.call;
+    if let Some(tail) = tail {
+        read_tail(&mut call, tail).ok()?;
+    }
     Some((call_id, CallNews::Ended(Arc::new(call))))
 }

@@ -23,7 +23,7 @@ pub(crate) const REPLY_KEPT_MS: u64 = 60_000;
 /// A change of one call.
 #[derive(Clone)]
 pub(crate) struct Move {
-    pub(super) before: Life,
+    pub(crate) before: Life,
     /// `None`: it is forgotten.
     pub(super) after: Option<Life>,
     pub(super) heard_on: Option<String>,
@@ -80,12 +80,6 @@ impl Move {
         !is_delayed(&self.before) && self.after.as_ref().is_some_and(is_delayed)
     }
 
-    pub(super) fn changes_tail(&self) -> bool {
-        let was = &self.before.call;
-        let differs = |is: &Call| was.outcome != is.outcome || was.last_failure != is.last_failure || was.replayed_as != is.replayed_as;
-        self.after.as_ref().is_some_and(|after| differs(&after.call))
-    }
-
     /// Whether the call waits outside the stream from now on.
     fn makes_ready(&self) -> bool {
         let waits_outside = |life: &Life| life.call.state == CallState::Queued && life.entry.is_empty();
@@ -99,12 +93,13 @@ impl Move {
     }
 }
 
-/// Waiting calls are in the stream until they run; running ones until their lease is first prolonged. After that the record alone says
+/// Waiting calls are in the stream until they run; running ones until their lease is first prolonged, or until they are written down if
+/// that was not done at once. After that the record alone says
 /// who has them, so that one long call does not keep all younger ones from being trimmed, and no old peer takes it for abandoned.
 fn leaves_the_stream(before: &Life, after: &Call) -> bool {
     match (before.call.state, after.state) {
         (CallState::Running, CallState::Running) => before.call.lease_until != after.lease_until,
-        (CallState::Queued, CallState::Queued) => false,
+        (CallState::Queued, CallState::Queued) => before.call.delivery != after.delivery,
         _ => true,
     }
 }
@@ -124,9 +119,9 @@ impl RedisStore {
             if !changes(&reply) {
                 return Ok(Some((found, reply)));
             }
-            if self.apply(&found.room, vec![Move::new(found.life.clone(), after.clone())]).await?[0] {
+            if self.apply(&found.room, vec![found.moved_to(after.clone())]).await?[0] {
                 let life = Life { call: after, ..found.life };
-                return Ok(Some((Found { life, ..found }, reply)));
+                return Ok(Some((Found::new(found.room, life), reply)));
             }
         }
     }
@@ -179,7 +174,7 @@ impl RedisStore {
             args.push(one.before.call.call_id.as_str());
         }
         for one in moves {
-            args.push(format!("{}\n", one.before.version));
+            args.push(one.before.head());
         }
         let (whereabouts, inbox) = (shared.keys.whereabouts(), shared.inbox_of(room));
         let mut effects = Effects::new(&room.keys, &inbox, (!cluster).then_some(&whereabouts));

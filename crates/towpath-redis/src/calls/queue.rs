@@ -109,7 +109,7 @@ impl RedisStore {
         tokio::spawn(async move {
             let taken = store.take_now(&want).await;
             if taken.is_err() {
-                want.functions.iter().for_each(|wanted| store.sweep_soon(&store.room(&wanted.function)));
+                want.functions.iter().for_each(|wanted| store.sweep_for(&store.room(&wanted.function), &want.worker));
             }
             if let Err(Ok(never_wanted)) = sender.send(taken) {
                 store.give_back(&want.worker, never_wanted).await;
@@ -222,11 +222,19 @@ impl Reader {
             drop(nudges.changed().await);
             return Ok(());
         };
-        let entries = self.read(&want, count, nudges).await?;
+        let entries = self.read(&want, count, nudges).await;
+        if entries.is_err() {
+            self.store.sweep_for(&self.room, &want.worker); // what the lost reply brought
+        }
+        let entries = entries?;
         if entries.is_empty() {
             return Ok(());
         }
-        let taken = self.store.take_read(&self.room, &want, count, entries).await?;
+        let taken = self.store.take_read(&self.room, &want, count, entries).await;
+        if taken.is_err() {
+            self.store.sweep_for(&self.room, &want.worker);
+        }
+        let taken = taken?;
         if !taken.deliveries.is_empty() {
             self.hand_over(ticket, &want, taken.deliveries).await;
         }
@@ -288,7 +296,6 @@ impl Reader {
 
     async fn recover(&mut self, error: &StoreError) {
         tracing::warn!(function = %self.room.function, %error, "reading calls failed; trying again");
-        self.store.sweep_soon(&self.room); // what the lost reply brought
         pause(self.trouble).await;
         self.trouble = (self.trouble * 2).min(RETRY_LAST);
     }

@@ -3,21 +3,24 @@
 use std::sync::Arc;
 
 use redis::Value;
-use towpath_core::call::Call;
+use towpath_core::call::{Call, CallState};
 use towpath_core::names::CallId;
 use towpath_core::store::{Durability, StoreError, SubmitCall, Submitted};
 use towpath_core::time::{Timestamp, millis};
 use towpath_core::worker::HEALTHY_FOR;
 
-use super::entry::{self, added_fields, empty_item};
+use super::entry::{self, Mark, added_fields, empty_item};
 use super::inbox::ReplyTo;
 use super::reserve::Reserved;
 use crate::lane::heard;
-use crate::record::{Life, write_request_extras};
+use crate::record::{INLINE_MAX, Life, request_in, write_request_extras};
 use crate::room::Room;
 use crate::script::{Args, SUBMIT};
 use crate::store::RedisStore;
 use crate::value;
+
+/// So many calls that come together are listed on a page, and not one by one.
+const PAGED_FROM: usize = 8;
 
 /// A call on its way to the server.
 #[derive(Clone)]
@@ -50,10 +53,24 @@ impl RedisStore {
             let reply_to = self.reply_to(&room, &call.call_id).await;
             submitted = self.submit_to(&room, &call, reply_to).await;
         }
+        if submitted.as_ref().is_ok_and(|submitted| self.hangs_on_deliveries(submitted)) {
+            self.write_down_all_deliveries().await?;
+            let reply_to = self.reply_to(&room, &call.call_id).await;
+            submitted = self.submit_to(&room, &call, reply_to).await;
+        }
         if !matches!(submitted, Ok(Submitted::Accepted { .. } | Submitted::Existing { .. }) | Err(StoreError::Unknown(_))) {
             self.await_old_reply_no_more(&call.call_id);
         }
         submitted
+    }
+
+    /// Whether the answer may be another one when all deliveries of this process are written down.
+    fn hangs_on_deliveries(&self, submitted: &Submitted) -> bool {
+        match submitted {
+            Submitted::Existing { call_id, state: CallState::Queued, .. } => self.shared.held.unwritten(call_id).is_some(),
+            Submitted::Overloaded { .. } => self.shared.held.has_unwritten(),
+            _ => false,
+        }
     }
 
     /// Whether an old worker has come since somebody last looked. It tells nobody.
@@ -92,8 +109,8 @@ impl RedisStore {
     }
 
     fn existing(&self, room: &Room, again: &SubmitCall, call_id: CallId, life: &[u8], request: &[u8]) -> Result<Submitted, StoreError> {
-        let life = Life::read(&call_id, life)?;
-        if !self.request(room, request)?.asks_the_same_as(&again.request) {
+        let (record, life) = (life, Life::read(&call_id, life)?);
+        if !self.request(room, request_in(record, life.kept).unwrap_or(request))?.asks_the_same_as(&again.request) {
             return Ok(Submitted::Conflict { call_id });
         }
         let durability = self.shared.durability();
@@ -109,7 +126,10 @@ impl RedisStore {
         args.push(room.function.name.as_str());
         args.number(now.as_millis());
         args.flag(cluster);
-        write_batch(batch, now, &mut args);
+        let paged = !cluster && batch.len() >= PAGED_FROM;
+        args.flag(paged);
+        args.number(INLINE_MAX);
+        write_batch(batch, now, paged, &mut args);
         let deadlines: Vec<Timestamp> = batch.iter().map(|one| now + one.call.timeout).collect();
         let (whereabouts, sequence) = (shared.keys.whereabouts(), shared.keys.sequence());
         let mut names: Vec<&str> = vec![
@@ -122,6 +142,7 @@ impl RedisStore {
             &keys.definition,
             &keys.workers,
             &keys.stream,
+            &keys.pages,
         ];
         if !cluster {
             names.extend([whereabouts.as_str(), sequence.as_str()]);
@@ -143,7 +164,7 @@ impl RedisStore {
 }
 
 /// Writes what the calls have in common once, and each call behind it.
-fn write_batch(batch: &[ToSubmit], now: Timestamp, args: &mut Args) {
+fn write_batch(batch: &[ToSubmit], now: Timestamp, paged: bool, args: &mut Args) {
     let mut shapes: Vec<Vec<Vec<u8>>> = Vec::new();
     let mut numbers = Vec::with_capacity(batch.len());
     let mut last: Option<(&ToSubmit, usize)> = None;
@@ -151,7 +172,7 @@ fn write_batch(batch: &[ToSubmit], now: Timestamp, args: &mut Args) {
         let number = match last {
             Some((earlier, number)) if one.has_the_shape_of(earlier) => number,
             _ => {
-                shapes.push(one.shape(now));
+                shapes.push(one.shape(now, paged));
                 shapes.len()
             }
         };
@@ -183,14 +204,14 @@ impl ToSubmit {
     }
 
     /// All of the call but its id and params, as the script wants it.
-    fn shape(&self, now: Timestamp) -> Vec<Vec<u8>> {
+    fn shape(&self, now: Timestamp, paged: bool) -> Vec<Vec<u8>> {
         let SubmitCall { call_id, request, timeout, retain, fail_without_workers } = &*self.call;
         let call = Call::submitted(call_id.clone(), now, *timeout, *retain);
         let due = call.deadline.as_millis().to_string();
         let channels = Some(self.reply_to.told.clone()).filter(|channel| !channel.is_empty()).into_iter().collect();
         let key = request.idempotency_key.clone();
         let mut rest = Vec::with_capacity(96);
-        Life { version: 1, entry: String::new(), sequence: 0, key: key.clone(), channels, call }.write_rest(&mut rest);
+        Life { paged, ..Life::submitted(call, key.clone(), channels) }.write_rest(&mut rest);
         let mut added = added_fields(request);
         if self.reply_to.may_be_old {
             added.extend(empty_item(request).iter().map(|word| word.as_bytes().to_vec()));
@@ -204,6 +225,7 @@ impl ToSubmit {
             if entry::is_inbox(&self.reply_to.written) { self.reply_to.written.clone().into_bytes() } else { Vec::new() },
             millis(*timeout).to_string().into_bytes(),
             write_request_extras(request),
+            Mark::write(millis(*retain), !self.reply_to.told.is_empty(), paged).into_bytes(),
             added.len().to_string().into_bytes(),
         ];
         shape.extend(added);

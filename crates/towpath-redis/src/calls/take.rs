@@ -16,7 +16,7 @@ use super::load::Found;
 use super::moves::Move;
 use super::reserve::Reserved;
 use crate::keys;
-use crate::record::Life;
+use crate::record::{INLINE_MAX, Life, request_in};
 use crate::room::Room;
 use crate::script::{ADOPT, Args, TAKE};
 use crate::store::RedisStore;
@@ -80,6 +80,10 @@ impl RedisStore {
         count: u64,
         entries: Vec<Entry>,
     ) -> Result<Taken, StoreError> {
+        if let Some(deliveries) = self.deliver_at_once(room, want, count, &entries).await {
+            let room_left = count.saturating_sub(deliveries.len() as u64);
+            return Ok(Taken { deliveries, room_left });
+        }
         self.run_take(room, want, count, &entries, false).await
     }
 
@@ -114,8 +118,8 @@ impl RedisStore {
         let left = reply.next().as_ref().and_then(value::number).and_then(|left| u64::try_from(left).ok()).unwrap_or_default();
         let late = value::array("a take", reply.next().unwrap_or(Value::Nil))?;
         let strangers = value::array("a take", reply.next().unwrap_or(Value::Nil))?;
-        let limit = reply.next().as_ref().and_then(value::number).and_then(|limit| u8::try_from(limit).ok());
-        room.set_limit(limit.unwrap_or_default());
+        let limit = reply.next().as_ref().and_then(value::number);
+        room.set_limit(&want.worker, limit.unwrap_or(-1), now);
         let by_id: HashMap<&str, &Entry> = named.iter().filter_map(|entry| Some((entry.call_id.as_deref()?, *entry))).collect();
         let mut taken = Taken { deliveries: Vec::new(), room_left: left };
         for item in reply {
@@ -144,13 +148,14 @@ impl RedisStore {
         outside: bool,
     ) -> Result<Value, StoreError> {
         let keys = &room.keys;
-        let mut args = Args::with_capacity(6 + entries.len() * 2);
+        let mut args = Args::with_capacity(7 + entries.len() * 2);
         args.push(keys.group.as_str());
         args.push(want.worker.as_str());
         args.number(now.as_millis());
         args.number(millis(want.lease));
         args.number(count);
         args.flag(outside);
+        args.flag(self.is_in_process(want));
         for entry in entries {
             args.push(entry.place.as_str());
             args.push(entry.call_id.as_deref().unwrap_or_default());
@@ -173,9 +178,13 @@ impl RedisStore {
         let parts = value::array("a take", item)?;
         let [id, life, request @ ..] = &parts[..] else { return Err(StoreError::Corrupt("a delivery had no life".to_owned())) };
         let call_id = value::call_id(id)?;
-        let life = Life::read(&call_id, value::bytes(life).unwrap_or_default())?;
+        let record = value::bytes(life).unwrap_or_default();
+        let life = Life::read(&call_id, record)?;
         let request = match (request.first(), entries.get(call_id.as_str())) {
-            (Some(request), _) => self.request(room, value::bytes(request).unwrap_or_default())?,
+            (Some(apart), _) => {
+                let apart = || value::bytes(apart).unwrap_or_default();
+                self.request(room, request_in(record, life.kept).unwrap_or_else(apart))?
+            }
             (None, Some(entry)) => entry.request(&room.function),
             (None, None) => return Err(StoreError::Corrupt(format!("call '{call_id}' was delivered and had not been read"))),
         };
@@ -183,9 +192,8 @@ impl RedisStore {
         if let Some(due) = life.call.due() {
             self.shared.agenda.note(due);
         }
-        if life.call.failures == 0 {
-            // One that has failed before has a tail, which was not read here.
-            self.shared.held.put(Found { room: Arc::clone(room), life });
+        if !life.tail_apart {
+            self.shared.held.put(Found::new(Arc::clone(room), life));
         }
         Ok(delivery)
     }
@@ -225,6 +233,7 @@ impl RedisStore {
         let mut args = Args::default();
         args.push(room.member.as_str());
         args.flag(cluster);
+        args.number(INLINE_MAX);
         for entry in entries {
             let Some(call_id) = call_id_of(entry) else { continue };
             let Reserved::Sequence(sequence) = self.reserve(room, &call_id).await? else { continue };
@@ -301,7 +310,7 @@ fn adopted(entry: &Entry, call_id: CallId, now: Timestamp) -> Life {
     let channel = entry.channel.clone().unwrap_or_else(|| keys::response(&call_id));
     let channels = Some(channel).filter(|channel| is_reply_list(channel)).into_iter().collect();
     let call = Call::submitted(call_id, taken, timeout, ADOPTED_KEPT);
-    Life { version: 1, entry: entry.place.clone(), sequence: 0, key: None, channels, call }
+    Life { entry: entry.place.clone(), ..Life::submitted(call, None, channels) }
 }
 
 /// A list that an old caller may wait on. Anything else could be a key that is not a reply's.
@@ -309,7 +318,7 @@ fn is_reply_list(channel: &str) -> bool {
     channel.starts_with("function:response:") && !channel.contains(char::is_control)
 }
 
-fn delivery(call: &Call, request: towpath_core::call::CallRequest, now: Timestamp) -> Delivery {
+pub(super) fn delivery(call: &Call, request: towpath_core::call::CallRequest, now: Timestamp) -> Delivery {
     Delivery {
         id: DeliveryId { call_id: call.call_id.clone(), number: call.delivery },
         request,

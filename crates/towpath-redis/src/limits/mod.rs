@@ -59,6 +59,6 @@ impl RedisStore {
 
     /// The instant that the script is handed: none where the server's own clock judges.
     fn given_time(&self) -> Option<Micros> {
-        self.shared.given_clock.then(|| self.shared.clock.now_us())
+        (!self.shared.lives_by_the_server).then(|| self.shared.clock.now_us())
     }
 }
