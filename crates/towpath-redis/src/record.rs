@@ -1,6 +1,7 @@
 //! How a call is written down: its life as a few lines of text that a script can read, and behind them tagged pieces: how it ended, and
 //! what was asked. What is large stands apart.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_core::call::{Call, CallRequest, CallState};
@@ -26,7 +27,7 @@ pub(crate) struct Life {
     /// The idempotency key that leads to it.
     pub(crate) key: Option<IdempotencyKey>,
     /// The lists on which somebody waits for it.
-    pub(crate) channels: Vec<String>,
+    pub(crate) channels: Arc<[String]>,
     /// It is listed on a page with others that came with it, and has no line of its own in the index and on the agenda.
     pub(crate) paged: bool,
     /// How many bytes at the end of its record say what was asked; 0 when that stands apart. A change leaves them as they are.
@@ -52,7 +53,8 @@ pub(crate) fn letter(state: CallState) -> char {
 
 impl Life {
     /// A call as it is when the store takes it.
-    pub(crate) fn submitted(call: Call, key: Option<IdempotencyKey>, channels: Vec<String>) -> Self {
+    pub(crate) fn submitted(call: Call, key: Option<IdempotencyKey>, channels: impl Into<Arc<[String]>>) -> Self {
+        let channels = channels.into();
         let (entry, sequence, paged, kept, tail_apart) = (String::new(), 0, false, 0, false);
         Self { version: 1, entry, sequence, key, channels, paged, kept, tail_apart, call }
     }
@@ -76,14 +78,20 @@ impl Life {
         (text, Some(tail))
     }
 
-    /// The first lines, which say which call it is and how far it has come.
-    pub(crate) fn head(&self) -> Vec<u8> {
-        let mut text = Vec::with_capacity(48);
-        self.write_head(&mut text);
-        text
+    /// The same record with another call in it.
+    pub(crate) fn with(&self, call: Call) -> Self {
+        let next = self.next(self.entry.clone(), Arc::clone(&self.channels), call);
+        Self { version: self.version, ..next }
     }
 
-    fn write_head(&self, text: &mut Vec<u8>) {
+    /// The same call as it is after a change.
+    pub(crate) fn next(&self, entry: String, channels: Arc<[String]>, call: Call) -> Self {
+        let &Self { version, sequence, paged, kept, tail_apart, .. } = self;
+        Self { version: version + 1, entry, sequence, key: self.key.clone(), channels, paged, kept, tail_apart, call }
+    }
+
+    /// The first lines, which say which call it is and how far it has come.
+    pub(crate) fn write_head(&self, text: &mut Vec<u8>) {
         use std::io::Write as _;
         // Writing to memory does not fail.
         let _ = write!(text, "{}\n{}\n{}\n{}\n", self.version, letter(self.call.state), self.entry, self.sequence);
@@ -297,7 +305,7 @@ mod tests {
         (call.failures, call.crashes, call.delivery) = (1, 2, 4);
         call.outcome = Some(Outcome::Ok(payload(b"{\"a\":\n1}")));
         let key = Some(IdempotencyKey::new("k\\n").unwrap());
-        let busy = Life { version: 4, key, channels: vec!["a".into(), "b".into()], paged: true, kept: 6, ..life(call) };
+        let busy = Life { version: 4, key, channels: Arc::from(["a".into(), "b".into()]), paged: true, kept: 6, ..life(call) };
         let mut record = busy.write().0;
         record.extend_from_slice(b"p3:\n\n1");
         assert_eq!(Life::read(&id, &record).unwrap(), busy);

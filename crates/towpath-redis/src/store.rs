@@ -31,6 +31,7 @@ use crate::options::RedisOptions;
 use crate::pause::pause;
 use crate::registry::PeersSeen;
 use crate::room::Room;
+use crate::script::Args;
 use crate::sweep::{sweep_for_ever, tend_for_ever};
 use crate::value;
 
@@ -186,10 +187,10 @@ impl Shared {
     }
 
     /// Runs a script that takes something, and makes sure that it is kept as well as was asked for.
-    pub(crate) async fn run_durably(&self, script: &Script, keys: &[&str], args: &[Vec<u8>]) -> Result<(Value, Durability), StoreError> {
+    pub(crate) async fn run_durably(&self, script: &Script, keys: &[&str], args: &Args) -> Result<(Value, Durability), StoreError> {
         let confirm = self.guarantee.commands_after_write();
         if confirm.is_empty() {
-            let reply = self.link.run(script, keys, args).await?;
+            let reply = self.link.run_args(script, keys, args).await?;
             return Ok((reply, self.guarantee.judge(&[])?));
         }
         let (reply, confirmed) = self.link.run_with(script, keys, args, &confirm).await?;

@@ -77,7 +77,7 @@ impl RedisStore {
         let keys = [room.keys.stream.as_str(), &room.keys.counts, &room.keys.ready, &room.keys.aside];
         let mut args = Args::with_capacity(1);
         args.number(look_at);
-        let reply = value::array("a trim", self.shared.link.run(&TRIM, &keys, &args).await?)?;
+        let reply = value::array("a trim", self.shared.link.run_args(&TRIM, &keys, &args).await?)?;
         let number = |place: usize| reply.get(place).and_then(value::number).unwrap_or_default();
         Ok(Trimmed { removed: number(0), may_wait: number(1), should_wait: number(2) })
     }

@@ -5,14 +5,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::Value;
 use tokio::sync::oneshot;
 use towpath_core::names::{FunctionKey, WorkerId};
 use towpath_core::store::{ClaimCalls, Delivery, StoreError};
 
 use super::entry::{self, Entry};
 use super::take::{is_no_group, read_command};
-use crate::link::Exclusive;
 use crate::pause::pause;
 use crate::room::Room;
 use crate::store::RedisStore;
@@ -255,7 +253,7 @@ impl Reader {
         mut nudges: tokio::sync::watch::Receiver<u64>,
     ) -> Result<Vec<Entry>, StoreError> {
         let link = &self.store.shared.link;
-        let kept = self.kept_line().take();
+        let kept = self.room.kept_line().take();
         let mut line = match kept {
             Some(line) => line,
             None => link.exclusive(&self.room.keys.stream).await?,
@@ -276,22 +274,17 @@ impl Reader {
         };
         match reply {
             Ok(reply) => {
-                *self.kept_line() = Some(line);
-                Ok(if reply == Value::Nil { Vec::new() } else { entry::read_streams(&reply) })
+                *self.room.kept_line() = Some(line);
+                Ok(entry::read_streams(&reply))
             }
             Err(error) if is_no_group(&error) => {
-                *self.kept_line() = Some(line);
+                *self.room.kept_line() = Some(line);
                 tracing::warn!(function = %self.room.function, "the consumer group was gone; it is made again, and what waits is read again");
                 self.store.make_group(&self.room).await?;
                 Ok(Vec::new())
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// The connection stays with the function between two readers: claims come and go, and connecting takes longer than most calls.
-    fn kept_line(&self) -> MutexGuard<'_, Option<Exclusive>> {
-        self.room.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn recover(&mut self, error: &StoreError) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use redis::Value;
+use tokio::sync::oneshot;
 use towpath_core::call::{Call, CallState};
 use towpath_core::names::CallId;
 use towpath_core::store::{Durability, StoreError, SubmitCall, Submitted};
@@ -43,10 +44,21 @@ pub(crate) enum Judged {
 }
 
 impl RedisStore {
+    /// Most calls are simply taken, so that way is short; all others go the long way, which begins anew: a submit may be repeated.
     pub(crate) async fn submit_call(&self, call: SubmitCall) -> Result<Submitted, StoreError> {
         self.check_place(&call.request.function)?;
         let room = self.room(&call.request.function);
         let call = Arc::new(call);
+        if !self.shared.link.is_cluster()
+            && let Some(reply_to) = self.reply_to_at_once(&room, &call.call_id)
+            && let Judged::Accepted { deadline, durability } = heard(self.send_submit(&room, &call, reply_to, 0)).await?
+        {
+            return Ok(Submitted::Accepted { deadline, durability });
+        }
+        Box::pin(self.submit_with_care(room, call)).await
+    }
+
+    async fn submit_with_care(&self, room: Arc<Room>, call: Arc<SubmitCall>) -> Result<Submitted, StoreError> {
         let reply_to = self.reply_to(&room, &call.call_id).await;
         let mut submitted = self.submit_to(&room, &call, reply_to).await;
         if matches!(submitted, Ok(Submitted::NoWorkers)) && self.old_worker_came(&room).await {
@@ -62,6 +74,22 @@ impl RedisStore {
             self.await_old_reply_no_more(&call.call_id);
         }
         submitted
+    }
+
+    /// Sends a call with those of the same function that are sent at the same time.
+    fn send_submit(
+        &self,
+        room: &Arc<Room>,
+        call: &Arc<SubmitCall>,
+        reply_to: ReplyTo,
+        sequence: u64,
+    ) -> oneshot::Receiver<Result<Judged, StoreError>> {
+        let to_submit = ToSubmit { call: Arc::clone(call), reply_to, sequence };
+        let (store, flushed_room) = (self.clone(), Arc::clone(room));
+        room.submits.ask_one(to_submit, move |batch| {
+            let (store, room) = (store.clone(), Arc::clone(&flushed_room));
+            async move { store.flush_submits(&room, &batch).await }
+        })
     }
 
     /// Whether the answer may be another one when all deliveries of this process are written down.
@@ -85,14 +113,7 @@ impl RedisStore {
                 Reserved::Sequence(sequence) => sequence,
                 Reserved::BelongsToAnother => return Ok(Submitted::Conflict { call_id: call.call_id.clone() }),
             };
-            let to_submit = ToSubmit { call: Arc::clone(call), reply_to: reply_to.clone(), sequence };
-            let (store, flushed_room) = (self.clone(), Arc::clone(room));
-            let mut receivers = room.submits.ask([to_submit], move |batch| {
-                let (store, room) = (store.clone(), Arc::clone(&flushed_room));
-                async move { store.flush_submits(&room, &batch).await }
-            });
-            let Some(receiver) = receivers.pop() else { continue };
-            let judged = heard(receiver).await?;
+            let judged = heard(self.send_submit(room, call, reply_to.clone(), sequence)).await?;
             if matches!(judged, Judged::UnknownFunction | Judged::NoWorkers | Judged::Overloaded { .. }) {
                 self.unreserve(room, &call.call_id).await?;
             }
@@ -208,7 +229,8 @@ impl ToSubmit {
         let SubmitCall { call_id, request, timeout, retain, fail_without_workers } = &*self.call;
         let call = Call::submitted(call_id.clone(), now, *timeout, *retain);
         let due = call.deadline.as_millis().to_string();
-        let channels = Some(self.reply_to.told.clone()).filter(|channel| !channel.is_empty()).into_iter().collect();
+        let told = Some(&self.reply_to.told).filter(|channel| !channel.is_empty());
+        let channels: Vec<String> = told.map(|channel| channel.to_string()).into_iter().collect();
         let key = request.idempotency_key.clone();
         let mut rest = Vec::with_capacity(96);
         Life { paged, ..Life::submitted(call, key.clone(), channels) }.write_rest(&mut rest);
@@ -222,7 +244,7 @@ impl ToSubmit {
             rest,
             due.into_bytes(),
             request.input_item.as_ref().map_or_else(Vec::new, |item| item.as_bytes().to_vec()),
-            if entry::is_inbox(&self.reply_to.written) { self.reply_to.written.clone().into_bytes() } else { Vec::new() },
+            if entry::is_inbox(&self.reply_to.written) { self.reply_to.written.as_bytes().to_vec() } else { Vec::new() },
             millis(*timeout).to_string().into_bytes(),
             write_request_extras(request),
             Mark::write(millis(*retain), !self.reply_to.told.is_empty(), paged).into_bytes(),

@@ -16,6 +16,7 @@ use super::load::Found;
 use super::moves::Move;
 use super::reserve::Reserved;
 use crate::keys;
+use crate::link::Reply;
 use crate::record::{INLINE_MAX, Life, request_in};
 use crate::room::Room;
 use crate::script::{ADOPT, Args, TAKE};
@@ -87,13 +88,25 @@ impl RedisStore {
         self.run_take(room, want, count, &entries, false).await
     }
 
+    /// Reads what waits in the stream, on the connection of the function's reader if that is free.
     async fn read_waiting(&self, room: &Arc<Room>, want: &ClaimCalls, count: u64) -> Result<Vec<Entry>, StoreError> {
-        let reply = self.shared.link.ask(&read_command(room, want, count, None)).await;
+        let read = read_command(room, want, count, None);
+        let kept = room.kept_line().take();
+        let reply = match kept {
+            Some(mut line) => {
+                let reply = line.ask(&read).await;
+                if !matches!(reply, Err(StoreError::Unknown(_))) {
+                    *room.kept_line() = Some(line);
+                }
+                reply
+            }
+            None => self.shared.link.ask(&read).await.map(|reply| Reply::from(&reply)),
+        };
         match reply {
             Ok(reply) => Ok(entry::read_streams(&reply)),
             Err(error) if is_no_group(&error) => {
                 self.make_group(room).await?;
-                Ok(entry::read_streams(&self.shared.link.ask(&read_command(room, want, count, None)).await?))
+                Ok(entry::read_streams(&Reply::from(&self.shared.link.ask(&read).await?)))
             }
             Err(error) => Err(error),
         }
@@ -107,7 +120,7 @@ impl RedisStore {
         entries: &[Entry],
         outside: bool,
     ) -> Result<Taken, StoreError> {
-        let (nameless, named): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| call_id_of(entry).is_none());
+        let (nameless, named): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| entry.call_id.is_none());
         self.drop_entries(room, &nameless).await?;
         if named.is_empty() && !outside {
             return Ok(Taken { deliveries: Vec::new(), room_left: count });
@@ -120,7 +133,7 @@ impl RedisStore {
         let strangers = value::array("a take", reply.next().unwrap_or(Value::Nil))?;
         let limit = reply.next().as_ref().and_then(value::number);
         room.set_limit(&want.worker, limit.unwrap_or(-1), now);
-        let by_id: HashMap<&str, &Entry> = named.iter().filter_map(|entry| Some((entry.call_id.as_deref()?, *entry))).collect();
+        let by_id: HashMap<&str, &Entry> = named.iter().filter_map(|entry| Some((entry.call_id.as_ref()?.as_str(), *entry))).collect();
         let mut taken = Taken { deliveries: Vec::new(), room_left: left };
         for item in reply {
             taken.deliveries.push(self.delivered(room, item, &by_id, now)?);
@@ -158,7 +171,7 @@ impl RedisStore {
         args.flag(self.is_in_process(want));
         for entry in entries {
             args.push(entry.place.as_str());
-            args.push(entry.call_id.as_deref().unwrap_or_default());
+            args.push(entry.call_id.as_ref().map_or("", CallId::as_str));
         }
         let names = [
             keys.calls.as_str(),
@@ -171,7 +184,7 @@ impl RedisStore {
             &keys.definition,
             &keys.stream,
         ];
-        self.shared.link.run(&TAKE, &names, &args).await
+        self.shared.link.run_args(&TAKE, &names, &args).await
     }
 
     fn delivered(&self, room: &Arc<Room>, item: Value, entries: &HashMap<&str, &Entry>, now: Timestamp) -> Result<Delivery, StoreError> {
@@ -235,7 +248,7 @@ impl RedisStore {
         args.flag(cluster);
         args.number(INLINE_MAX);
         for entry in entries {
-            let Some(call_id) = call_id_of(entry) else { continue };
+            let Some(call_id) = entry.call_id.clone() else { continue };
             let Reserved::Sequence(sequence) = self.reserve(room, &call_id).await? else { continue };
             let life = adopted(entry, call_id, shared.now());
             let mut rest = Vec::new();
@@ -252,7 +265,7 @@ impl RedisStore {
         if !cluster {
             names.extend([whereabouts.as_str(), counter.as_str()]);
         }
-        shared.link.run(&ADOPT, &names, &args).await.map(drop)
+        shared.link.run_args(&ADOPT, &names, &args).await.map(drop)
     }
 
     /// Acknowledges entries that are no calls (old workers write one when they start) or were dealt with.
@@ -298,17 +311,13 @@ pub(crate) fn is_no_group(error: &StoreError) -> bool {
     error.to_string().contains("NOGROUP")
 }
 
-fn call_id_of(entry: &Entry) -> Option<CallId> {
-    entry.call_id.as_ref().and_then(|id| CallId::new(id).ok())
-}
-
 /// An old caller's call, as if it had been submitted when the stream took it.
 fn adopted(entry: &Entry, call_id: CallId, now: Timestamp) -> Life {
     let taken = entry.taken_ms().map_or(now, Timestamp::from_millis).min(now);
     let timeout = entry.timeout_ms.map_or(TIMEOUT_UNSAID, Duration::from_millis);
     // Who names no list waits where everybody does.
     let channel = entry.channel.clone().unwrap_or_else(|| keys::response(&call_id));
-    let channels = Some(channel).filter(|channel| is_reply_list(channel)).into_iter().collect();
+    let channels: Vec<String> = Some(channel).filter(|channel| is_reply_list(channel)).into_iter().collect();
     let call = Call::submitted(call_id, taken, timeout, ADOPTED_KEPT);
     Life { entry: entry.place.clone(), ..Life::submitted(call, None, channels) }
 }
