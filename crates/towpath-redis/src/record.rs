@@ -222,11 +222,14 @@ pub(crate) fn life_submitted_at(life: &[u8]) -> Option<Timestamp> {
     std::str::from_utf8(line).ok()?.parse().ok().map(Timestamp::from_millis)
 }
 
-/// A request without its params and item, which stand beside it in the stream's entry; a script puts them together.
-pub(crate) fn write_request_extras(request: &CallRequest) -> Vec<u8> {
+/// The letter behind which the params follow, whatever their length: nothing comes after them.
+const PARAMS: u8 = b'=';
+
+/// A request but for its params, which come behind this.
+pub(crate) fn write_request_lead(request: &CallRequest) -> Vec<u8> {
     let mut out = Writer::default();
-    if request.input_item.as_ref().is_some_and(|item| item.is_empty()) {
-        out.put(b'i', b""); // the script takes an empty item for none
+    if let Some(item) = &request.input_item {
+        out.put(b'i', item.as_bytes());
     }
     if let Some(key) = &request.idempotency_key {
         out.put(b'k', key.as_str().as_bytes());
@@ -240,10 +243,19 @@ pub(crate) fn write_request_extras(request: &CallRequest) -> Vec<u8> {
     if let Some(trace) = &request.traceparent {
         out.put(b't', trace.as_bytes());
     }
-    out.done()
+    let mut lead = out.done();
+    lead.push(PARAMS);
+    lead
 }
 
-/// Reads a request as a script put it together: extras, params, item.
+/// A whole request.
+pub(crate) fn write_request(request: &CallRequest) -> Vec<u8> {
+    let mut text = write_request_lead(request);
+    text.extend_from_slice(request.params.as_bytes());
+    text
+}
+
+/// Reads a request.
 pub(crate) fn read_request(function: &FunctionKey, bytes: &[u8]) -> Result<CallRequest, StoreError> {
     let mut request = CallRequest {
         function: function.clone(),
@@ -255,11 +267,15 @@ pub(crate) fn read_request(function: &FunctionKey, bytes: &[u8]) -> Result<CallR
         traceparent: None,
     };
     let broken = || StoreError::Corrupt(format!("the request of a call of '{function}' is not one"));
-    for piece in Pieces::of(bytes) {
-        let (tag, value) = piece.ok_or_else(broken)?;
+    let mut pieces = Pieces::of(bytes);
+    loop {
+        if let Some((PARAMS, params)) = pieces.rest().split_first().map(|(letter, rest)| (*letter, rest)) {
+            request.params = payload(params);
+            return Ok(request);
+        }
+        let (tag, value) = pieces.next().flatten().ok_or_else(broken)?;
         let text = || std::str::from_utf8(value).map_err(|_| broken());
         match tag {
-            b'p' => request.params = payload(value),
             b'i' => request.input_item = Some(payload(value)),
             b'k' => request.idempotency_key = Some(IdempotencyKey::new(text()?).map_err(|_| broken())?),
             b'd' => request.depth = text()?.parse().map_err(|_| broken())?,
@@ -268,7 +284,6 @@ pub(crate) fn read_request(function: &FunctionKey, bytes: &[u8]) -> Result<CallR
             _from_a_newer_version => {}
         }
     }
-    Ok(request)
 }
 
 pub(crate) fn payload(bytes: &[u8]) -> towpath_core::payload::Payload {
@@ -307,9 +322,36 @@ mod tests {
         let key = Some(IdempotencyKey::new("k\\n").unwrap());
         let busy = Life { version: 4, key, channels: Arc::from(["a".into(), "b".into()]), paged: true, kept: 6, ..life(call) };
         let mut record = busy.write().0;
-        record.extend_from_slice(b"p3:\n\n1");
+        record.extend_from_slice(b"={\n\"}\n");
         assert_eq!(Life::read(&id, &record).unwrap(), busy);
-        assert_eq!(request_in(&record, busy.kept), Some(&b"p3:\n\n1"[..]));
+        assert_eq!(request_in(&record, busy.kept), Some(&b"={\n\"}\n"[..]));
+    }
+
+    #[test]
+    fn a_request_comes_back_as_it_was_written() {
+        let function: FunctionKey = FunctionKey::global("add".parse().unwrap());
+        let plain = CallRequest {
+            function: function.clone(),
+            params: payload(b"=1:\n"),
+            input_item: None,
+            idempotency_key: None,
+            depth: 0,
+            parent: None,
+            traceparent: None,
+        };
+        let full = CallRequest {
+            params: payload(b""),
+            input_item: Some(payload(b"=")),
+            idempotency_key: Some(IdempotencyKey::new("k").unwrap()),
+            depth: 3,
+            parent: Some(CallId::new("p").unwrap()),
+            traceparent: Some("00-1".into()),
+            ..plain.clone()
+        };
+        for request in [plain, full] {
+            assert_eq!(read_request(&function, &write_request(&request)).unwrap(), request);
+        }
+        assert!(read_request(&function, b"i1:").is_err() && read_request(&function, b"").is_err());
     }
 
     #[test]

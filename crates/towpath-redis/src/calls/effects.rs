@@ -70,12 +70,7 @@ impl<'a> Effects<'a> {
     }
 
     fn add<const N: usize>(&mut self, name: &'static str, key: &'a str, words: [&[u8]; N]) {
-        self.add_behind(name, key, None, words);
-    }
-
-    /// Words behind one that stands first in the command, whatever its length.
-    fn add_behind<const N: usize>(&mut self, name: &'static str, key: &'a str, first: Option<&str>, words: [&[u8]; N]) {
-        let command = self.command(name, key, first);
+        let command = self.command(name, key, None);
         words.into_iter().for_each(|word| command.push(word));
     }
 
@@ -105,15 +100,18 @@ impl<'a> Effects<'a> {
         }
     }
 
-    /// Everything that one change does.
-    pub(super) fn gather(&mut self, one: &'a Move) {
+    /// Everything that one change does. `place` is that of its call among those that change, the first being 1.
+    pub(super) fn gather(&mut self, place: usize, one: &'a Move) {
         let keys = self.keys;
         let id = one.before.call.call_id.as_str().as_bytes();
         let Some(after) = &one.after else {
             return self.forget(&one.before);
         };
         let (life, tail) = after.write();
-        self.add("LIVES", &keys.calls, [id, &life, after.kept.to_string().as_bytes()]);
+        let words = self.command("LIVES", &keys.calls, None);
+        words.number(place);
+        words.push(&life);
+        words.number(after.kept);
         if let Some(tail) = &tail {
             self.add("HSET", &keys.outcomes, [id, tail]);
         }
@@ -159,12 +157,11 @@ impl<'a> Effects<'a> {
         let (was, is) = (before.call.state, after.call.state);
         let leaves = !before.entry.is_empty() && after.entry.is_empty();
         if leaves {
-            self.add_behind("XACK", &keys.stream, Some(&keys.group), [before.entry.as_bytes()]);
             // Nobody shall read what is over. And entries of old callers carry no mark that tells a finished one from a new one, so they
             // do not stay until the stream is trimmed.
-            if was == S::Queued || from_an_old_caller(before) {
-                self.add("XDEL", &keys.stream, [before.entry.as_bytes()]);
-            }
+            let delete = was == S::Queued || from_an_old_caller(before);
+            let command = if delete { "ACKDEL" } else { "XACK" };
+            self.command(command, &keys.stream, Some(&keys.group)).push(&before.entry);
         }
         match (was, is) {
             (S::Running | S::Queued, S::Running) if leaves => self.add("SADD", &keys.aside, [id]),

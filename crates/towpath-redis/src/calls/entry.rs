@@ -9,8 +9,7 @@ use towpath_core::names::{CallId, FunctionKey, WorkerId};
 use towpath_core::time::Timestamp;
 
 use crate::link::Reply;
-use crate::pieces::Writer;
-use crate::record::{Life, payload, write_request_extras};
+use crate::record::{Life, payload};
 
 /// A call of an old caller that names no timeout ends after this.
 pub(crate) const TIMEOUT_UNSAID: Duration = Duration::from_secs(300);
@@ -146,18 +145,6 @@ impl Entry {
     pub(crate) fn taken_ms(&self) -> Option<i64> {
         self.place.split('-').next()?.parse().ok()
     }
-}
-
-/// A whole request as the scripts write it.
-pub(crate) fn write_request(request: &CallRequest) -> Vec<u8> {
-    let mut out = write_request_extras(request);
-    let mut pieces = Writer::default();
-    pieces.put(b'p', request.params.as_bytes());
-    if let Some(item) = request.input_item.as_ref().filter(|item| !item.is_empty()) {
-        pieces.put(b'i', item.as_bytes());
-    }
-    out.extend_from_slice(&pieces.done());
-    out
 }
 
 /// The fields that Towpath adds to an entry, name and value in turn.

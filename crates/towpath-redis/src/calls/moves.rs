@@ -183,8 +183,8 @@ impl RedisStore {
         }
         let (whereabouts, inbox) = (shared.keys.whereabouts(), shared.inbox_of(room));
         let mut effects = Effects::new(&room.keys, &inbox, (!cluster).then_some(&whereabouts));
-        for one in moves {
-            effects.gather(one);
+        for (place, one) in (1..).zip(moves) {
+            effects.gather(place, one);
         }
         for refused in shared.link.ask_all(&effects.take_elsewhere()).await? {
             value::checked(refused)?;

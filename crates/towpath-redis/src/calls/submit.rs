@@ -14,7 +14,7 @@ use super::entry::{self, Mark, added_fields, empty_item};
 use super::inbox::ReplyTo;
 use super::reserve::Reserved;
 use crate::lane::heard;
-use crate::record::{INLINE_MAX, Life, request_in, write_request_extras};
+use crate::record::{INLINE_MAX, Life, request_in, write_request_lead};
 use crate::room::Room;
 use crate::script::{Args, SUBMIT};
 use crate::store::RedisStore;
@@ -149,8 +149,7 @@ impl RedisStore {
         args.flag(cluster);
         let paged = !cluster && batch.len() >= PAGED_FROM;
         args.flag(paged);
-        args.number(INLINE_MAX);
-        write_batch(batch, now, paged, &mut args);
+        write_batch(batch, (now, paged, cluster), &mut args);
         let deadlines: Vec<Timestamp> = batch.iter().map(|one| now + one.call.timeout).collect();
         let (whereabouts, sequence) = (shared.keys.whereabouts(), shared.keys.sequence());
         let mut names: Vec<&str> = vec![
@@ -169,7 +168,10 @@ impl RedisStore {
             names.extend([whereabouts.as_str(), sequence.as_str()]);
         }
         let (reply, durability) = shared.run_durably(&SUBMIT, &names, &args).await?;
-        let replies = value::array("a submit", reply)?;
+        let replies = match reply {
+            all if value::text(&all) == Some("A") => vec![all; batch.len()],
+            each => value::array("a submit", each)?,
+        };
         if replies.len() != batch.len() {
             return Err(StoreError::Corrupt(format!("{} submits had {} replies", batch.len(), replies.len())));
         }
@@ -185,31 +187,39 @@ impl RedisStore {
 }
 
 /// Writes what the calls have in common once, and each call behind it.
-fn write_batch(batch: &[ToSubmit], now: Timestamp, paged: bool, args: &mut Args) {
-    let mut shapes: Vec<Vec<Vec<u8>>> = Vec::new();
+fn write_batch(batch: &[ToSubmit], (now, paged, cluster): (Timestamp, bool, bool), args: &mut Args) {
+    let mut shapes: Vec<Shape> = Vec::new();
     let mut numbers = Vec::with_capacity(batch.len());
-    let mut last: Option<(&ToSubmit, usize)> = None;
+    let mut last: Option<&ToSubmit> = None;
     for one in batch {
-        let number = match last {
-            Some((earlier, number)) if one.has_the_shape_of(earlier) => number,
-            _ => {
-                shapes.push(one.shape(now, paged));
-                shapes.len()
-            }
-        };
-        last = Some((one, number));
-        numbers.push(number);
+        if !last.is_some_and(|earlier| one.has_the_shape_of(earlier)) {
+            shapes.push(one.shape(now, paged));
+        }
+        last = Some(one);
+        numbers.push(shapes.len());
     }
     args.number(shapes.len());
-    for word in shapes.into_iter().flatten() {
-        args.push(word);
+    for shape in &shapes {
+        args.append(&shape.words);
     }
     for (one, number) in batch.iter().zip(numbers) {
+        let params = one.call.request.params.as_bytes();
+        let asked = shapes[number - 1].lead + params.len();
         args.push(one.call.call_id.as_str());
-        args.push(one.call.request.params.as_bytes());
+        args.push(params);
         args.number(number);
-        args.number(one.sequence);
+        args.number(if asked <= INLINE_MAX { asked } else { 0 });
+        if cluster {
+            args.number(one.sequence);
+        }
     }
+}
+
+/// What calls have in common, as the script wants it.
+struct Shape {
+    words: Args,
+    /// The length of what stands before the params in a record.
+    lead: usize,
 }
 
 impl ToSubmit {
@@ -225,7 +235,7 @@ impl ToSubmit {
     }
 
     /// All of the call but its id and params, as the script wants it.
-    fn shape(&self, now: Timestamp, paged: bool) -> Vec<Vec<u8>> {
+    fn shape(&self, now: Timestamp, paged: bool) -> Shape {
         let SubmitCall { call_id, request, timeout, retain, fail_without_workers } = &*self.call;
         let call = Call::submitted(call_id.clone(), now, *timeout, *retain);
         let due = call.deadline.as_millis().to_string();
@@ -238,20 +248,20 @@ impl ToSubmit {
         if self.reply_to.may_be_old {
             added.extend(empty_item(request).iter().map(|word| word.as_bytes().to_vec()));
         }
-        let mut shape = vec![
-            key.map_or_else(Vec::new, |key| key.as_str().as_bytes().to_vec()),
-            if *fail_without_workers { b"w".to_vec() } else { b"-".to_vec() },
-            rest,
-            due.into_bytes(),
-            request.input_item.as_ref().map_or_else(Vec::new, |item| item.as_bytes().to_vec()),
-            if entry::is_inbox(&self.reply_to.written) { self.reply_to.written.as_bytes().to_vec() } else { Vec::new() },
-            millis(*timeout).to_string().into_bytes(),
-            write_request_extras(request),
-            Mark::write(millis(*retain), !self.reply_to.told.is_empty(), paged).into_bytes(),
-            added.len().to_string().into_bytes(),
-        ];
-        shape.extend(added);
-        shape
+        let lead = write_request_lead(request);
+        let mut words = Args::with_capacity(10 + added.len());
+        words.push(key.as_ref().map_or("", |key| key.as_str()));
+        words.push(if *fail_without_workers { "w" } else { "-" });
+        words.push(rest);
+        words.push(due);
+        words.push(request.input_item.as_ref().map_or(&b""[..], |item| item.as_bytes()));
+        words.push(if entry::is_inbox(&self.reply_to.written) { &*self.reply_to.written } else { "" });
+        words.number(millis(*timeout));
+        words.push(&lead);
+        words.push(Mark::write(millis(*retain), !self.reply_to.told.is_empty(), paged));
+        words.number(added.len());
+        added.iter().for_each(|word| words.push(word));
+        Shape { words, lead: lead.len() }
     }
 }
 

@@ -17,7 +17,7 @@ use super::moves::Move;
 use super::reserve::Reserved;
 use crate::keys;
 use crate::link::Reply;
-use crate::record::{INLINE_MAX, Life, request_in};
+use crate::record::{INLINE_MAX, Life, request_in, write_request};
 use crate::room::Room;
 use crate::script::{ADOPT, Args, TAKE};
 use crate::store::RedisStore;
@@ -258,7 +258,7 @@ impl RedisStore {
             args.number(sequence);
             args.push(rest);
             args.number(life.call.deadline.as_millis());
-            args.push(entry::write_request(&entry.request(&room.function)));
+            args.push(write_request(&entry.request(&room.function)));
         }
         let (whereabouts, counter) = (shared.keys.whereabouts(), shared.keys.sequence());
         let mut names: Vec<&str> = vec![&keys.calls, &keys.requests, &keys.due, &keys.index, &keys.counts];
@@ -287,6 +287,8 @@ impl RedisStore {
     /// Makes the stream's group if it is not there: from the start of the stream, so that nothing that waits is passed over.
     pub(crate) async fn make_group(&self, room: &Room) -> Result<(), StoreError> {
         self.shared.incarnation.doubt();
+        // The new group reads again what is in the stream. What we hold shall not be there.
+        self.write_down_all_deliveries().await?;
         let mut make = Cmd::new();
         make.arg("XGROUP").arg("CREATE").arg(&room.keys.stream).arg(&room.keys.group).arg("0").arg("MKSTREAM");
         match self.shared.link.ask(&make).await {
