@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 use tokio::sync::{Notify, watch};
 use towpath_core::names::WorkerId;
 use towpath_core::store::StoreError;
@@ -157,18 +157,32 @@ pub(crate) async fn watch_for_ever(shared: Weak<Shared>, mut lives: watch::Recei
 
 /// The data set, which is given a name if it has none.
 async fn named(link: &Link, (name, sequence): (&str, &str)) -> Result<Seen, StoreError> {
-    let (mut read, mut count, mut write) = (Cmd::new(), Cmd::new(), Cmd::new());
-    read.arg("GET").arg(name);
-    count.arg("GET").arg(sequence);
-    let mut known = link.ask(&read).await?;
-    let count = link.ask(&count).await?;
-    if value::text(&known).is_none() {
+    let (mut known, count) = look(link, name, sequence).await?;
+    if known.is_none() {
+        let mut write = Cmd::new();
         write.arg("SET").arg(name).arg(secret_name()).arg("NX");
         link.ask(&write).await?;
-        known = link.ask(&read).await?; // another process may have been faster
+        (known, _) = look(link, name, sequence).await?; // another process may have been faster
     }
-    let sequence = value::text(&count).and_then(|count| count.parse().ok()).unwrap_or_default();
-    Ok(Seen { name: value::text(&known).map(str::to_owned), sequence })
+    Ok(Seen { name: known, sequence: count.and_then(|count| count.parse().ok()).unwrap_or_default() })
+}
+
+async fn look(link: &Link, name: &str, sequence: &str) -> Result<(Option<String>, Option<String>), StoreError> {
+    let text = |reply: Option<&Value>| reply.and_then(value::text).map(str::to_owned);
+    let replies = if link.is_cluster() {
+        let get = |key: &str| {
+            let mut get = Cmd::new();
+            get.arg("GET").arg(key);
+            get
+        };
+        let replies = link.ask_all(&[get(name), get(sequence)]).await?;
+        replies.into_iter().map(value::checked).collect::<Result<_, _>>()?
+    } else {
+        let mut get = Cmd::new();
+        get.arg("MGET").arg(name).arg(sequence);
+        value::array("MGET", link.ask(&get).await?)?
+    };
+    Ok((text(replies.first()), text(replies.get(1))))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

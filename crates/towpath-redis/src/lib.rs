@@ -21,6 +21,7 @@
 //! | `news` | wake-ups between processes |
 //! | `registry` | functions, workers, the shared configuration |
 //! | `timers`, `agenda` | what happens by itself |
+//! | `presence` | noticing that somebody went away |
 //! | `timing` | how soon it is looked for what goes wrong |
 //! | `sweep` | short streams, and what fell between a stream and a worker |
 //! | `inspect` | reads for people |
@@ -45,6 +46,7 @@ mod news;
 mod options;
 mod pause;
 mod pieces;
+mod presence;
 mod record;
 mod registry;
 mod room;

@@ -29,7 +29,8 @@ use crate::link::{Link, Script, trouble};
 use crate::news::{Heard, News};
 use crate::options::RedisOptions;
 use crate::pause::pause;
-use crate::registry::PeersSeen;
+use crate::presence::{self, Presence};
+use crate::registry::{PeersSeen, Said};
 use crate::room::Room;
 use crate::sweep::{sweep_for_ever, tend_for_ever};
 use crate::value;
@@ -56,10 +57,13 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) held: HeldCalls,
     pub(crate) agenda: Agenda,
+    pub(crate) presence: Presence,
     /// The data set as it was when it was last looked at.
     pub(crate) incarnation: Arc<Incarnation>,
     /// What was last seen of each function's workers on the wire.
     pub(crate) peers_seen: PeersSeen,
+    /// What was said of each worker of this process, and when.
+    pub(crate) said: Said,
     rooms: Mutex<HashMap<FunctionKey, Arc<Room>>>,
 }
 
@@ -73,6 +77,7 @@ impl RedisStore {
         tokio::spawn(follow_the_server(Arc::downgrade(&store.shared), clock));
         tokio::spawn(sweep_for_ever(Arc::downgrade(&store.shared)));
         tokio::spawn(tend_for_ever(Arc::downgrade(&store.shared)));
+        tokio::spawn(presence::watch_for_ever(Arc::downgrade(&store.shared)));
         Ok(store)
     }
 
@@ -102,8 +107,10 @@ impl RedisStore {
             queue: Queue::default(),
             held: HeldCalls::default(),
             agenda: Agenda::default(),
+            presence: Presence::default(),
             incarnation: Arc::new(incarnation),
             peers_seen: PeersSeen::default(),
+            said: Said::default(),
             rooms: Mutex::default(),
         };
         let store = Self { shared: Arc::new(shared) };

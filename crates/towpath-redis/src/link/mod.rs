@@ -21,6 +21,7 @@ mod tls;
 mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::aio::PubSub;
 use redis::{Cmd, Value};
@@ -31,11 +32,14 @@ use crate::options::{Address, Place, RedisOptions};
 
 use cluster::Cluster;
 use dial::Dialer;
-use line::{Line, Target};
+use line::{ANSWER_WITHIN, Line, Target};
 use sentinel::Sentinels;
 use wire::Wire;
 
 pub(crate) use error::{checked, trouble};
+
+/// How long reads block that must notice soon when they were forgotten.
+pub(crate) const BLOCK_SHORT: Duration = Duration::from_secs(5);
 
 /// The way to the server. Clones share it.
 #[derive(Clone)]
@@ -63,8 +67,8 @@ impl Script {
     }
 }
 
-/// A connection of one's own, for reads that block: nothing else waits behind them. They may block for five seconds. Dropping it
-/// closes it. After an error it is of no use any more: drop it and ask for another.
+/// A connection of one's own, for reads that block: nothing else waits behind them. Dropping it closes it. After an error it is of no use
+/// any more: drop it and ask for another.
 pub(crate) struct Exclusive {
     link: Link,
     wire: Wire,
@@ -229,14 +233,26 @@ impl Link {
 }
 
 impl Exclusive {
+    /// Waits for the end of a read that was told to end. One that does not was forgotten on the way.
+    pub(crate) async fn ended<T>(id: &ExclusiveId, read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        tokio::time::timeout(ANSWER_WITHIN, read).await.unwrap_or_else(|_| Err(error::silent(&id.address)))
+    }
+
     /// What [`Link::unblock`] wants to know.
     pub(crate) fn id(&self) -> ExclusiveId {
         ExclusiveId { address: self.wire.address.clone(), id: self.wire.client_id }
     }
 
-    /// Asks. After an error nobody knows what became of it.
+    /// Asks what is answered at once or after [`BLOCK_SHORT`]. After an error nobody knows what became of it.
     pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, StoreError> {
-        let replies = self.wire.send(std::slice::from_ref(command)).await;
+        self.ask_blocking(command, BLOCK_SHORT).await
+    }
+
+    /// Asks what may block for so long. What is not answered soon after was swallowed on the way: a proxy that forgot a connection may
+    /// keep it open for ever. That the other side is gone is noticed sooner, as the connection breaks.
+    pub(crate) async fn ask_blocking(&mut self, command: &Cmd, block: Duration) -> Result<Value, StoreError> {
+        let replies = tokio::time::timeout(block + ANSWER_WITHIN, self.wire.send(std::slice::from_ref(command))).await;
+        let replies = replies.map_err(|_| error::silent(&self.wire.address))?;
         let reply = replies.map_err(|failure| error::lost(&self.wire.address, &failure))?.pop().unwrap_or(Value::Nil);
         self.link.heed(&self.wire.address, &reply).await;
         checked(reply)
