@@ -71,6 +71,11 @@ impl Keys {
         format!("{}:incarnation", self.prefix)
     }
 
+    /// Hash: what somebody noticed to be lost -> when, and what.
+    pub(crate) fn losses(&self) -> String {
+        format!("{}:losses", self.prefix)
+    }
+
     /// Hash: `version` and `updated_at` of the shared configuration.
     pub(crate) fn config(&self) -> String {
         format!("{}:config", self.prefix)

@@ -90,7 +90,7 @@ impl RedisStore {
     async fn start(options: RedisOptions, link: Link, clock: Arc<dyn Clock>) -> Result<Self, Unfit> {
         let guarantee = Guarantee::read(&link, Wanted::from(&options)).await?;
         let keys = Keys::new(&options.prefix);
-        let incarnation = Incarnation::find(&link, (&keys.incarnation(), &keys.sequence())).await?;
+        let incarnation = Incarnation::find(&link, &keys).await?;
         let (heard, listen) = mpsc::unbounded_channel();
         let news = News::start(link.clone(), keys.news(options.database), heard).await?;
         let shared = Shared {

@@ -129,6 +129,14 @@ impl Link {
         }
     }
 
+    /// In a Cluster: for each master a key of this name that lies there, as long as it has the slot.
+    pub(crate) fn key_on_each_master(&self, name: &str) -> Vec<String> {
+        match &*self.way {
+            Way::Single(_) => Vec::new(),
+            Way::Cluster(cluster) => cluster.key_on_each(name),
+        }
+    }
+
     /// Runs a script on the server that has these keys. All of them belong to one function, or the store is no Cluster.
     pub(crate) async fn run(&self, script: &Script, keys: &[&str], args: &[Vec<u8>]) -> Result<Value, StoreError> {
         self.run_with(script, keys, args, &[]).await.map(|(reply, _)| reply)
