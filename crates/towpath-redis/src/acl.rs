@@ -15,9 +15,13 @@ pub(crate) struct AclCommand {
 }
 
 /// What lacks when it is not allowed, though all else works.
-pub(crate) const OPTIONAL: [AclCommand; 2] = [
+pub(crate) const OPTIONAL: [AclCommand; 6] = [
     of("config|get", "the doctor, and the durability that answers name", "CONFIG GET appendonly"),
     of("acl|whoami", "the doctor says whose rights it tried", "ACL WHOAMI"),
+    of("cluster|info", "the doctor sees whether all slots are served", "CLUSTER INFO"),
+    of("slowlog|get", "the doctor sees what kept others waiting", "SLOWLOG GET 1"),
+    of("latency|latest", "the doctor sees what kept others waiting", "LATENCY LATEST"),
+    of("type", "the doctor looks whether keys hold what they should", "TYPE KEY"),
 ];
 
 const CALLS: &str = "calls and their lives";

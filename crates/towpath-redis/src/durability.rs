@@ -74,19 +74,13 @@ pub(crate) enum Source {
 impl Keeping {
     /// Reads it off what the server says about itself.
     pub(crate) fn of(about: &About, has_waitaof: bool) -> Self {
-        let writes_log = |info: &about::Info| info.field("aof_enabled") != Some("0");
-        let log_on = about.info.is_some() && about.infos().iter().all(writes_log);
-        let (level, source) = match (about.setting("appendonly"), about.setting("appendfsync")) {
-            (Some("no"), _) => (Durability::Memory, Source::Read),
-            (Some(_), Some(_)) if about.info.is_some() && !log_on => (Durability::Memory, Source::Read),
-            (Some(_), Some("always")) if about.setting("no-appendfsync-on-rewrite") == Some("yes") => (Durability::Everysec, Source::Read),
-            (Some(_), Some("always")) => (Durability::Always, Source::Read),
-            (Some(_), Some("everysec")) => (Durability::Everysec, Source::Read),
-            (Some(_), Some(_)) => (Durability::Memory, Source::Read), // `no`: the kernel writes when it likes
-            _ if log_on => (Durability::Everysec, Source::Assumed),
-            _ if about.info.is_some() => (Durability::Memory, Source::Read),
-            _ => (Durability::Memory, Source::Assumed),
-        };
+        let servers = about.infos().len().max(about.config.as_ref().map_or(0, Vec::len)).max(1);
+        let level = |server: usize| level(about.infos().get(server), about.config.as_ref().and_then(|all| all.get(server)));
+        // The weakest of them decides: nobody knows on which a call will lie.
+        let (level, source) = (0..servers)
+            .map(level)
+            .min_by_key(|(level, source)| (*level, *source == Source::Read))
+            .unwrap_or((Durability::Memory, Source::Assumed));
         let replicas = about.infos().iter().map(|info| u32::try_from(info.replicas_online()).unwrap_or(u32::MAX)).min();
         Self { level, source, replicas, has_waitaof }
     }
@@ -131,6 +125,23 @@ impl Keeping {
             }),
             _ => Ok(Durability::Replicated),
         }
+    }
+}
+
+/// What one server keeps.
+fn level(info: Option<&about::Info>, settings: Option<&about::Settings>) -> (Durability, Source) {
+    let log_on = info.is_some_and(|info| info.field("aof_enabled") != Some("0"));
+    let setting = |name: &str| settings.and_then(|settings| settings.get(name)).map(String::as_str);
+    match (setting("appendonly"), setting("appendfsync")) {
+        (Some("no"), _) => (Durability::Memory, Source::Read),
+        (Some(_), Some(_)) if info.is_some() && !log_on => (Durability::Memory, Source::Read),
+        (Some(_), Some("always")) if setting("no-appendfsync-on-rewrite") == Some("yes") => (Durability::Everysec, Source::Read),
+        (Some(_), Some("always")) => (Durability::Always, Source::Read),
+        (Some(_), Some("everysec")) => (Durability::Everysec, Source::Read),
+        (Some(_), Some(_)) => (Durability::Memory, Source::Read), // `no`: the kernel writes when it likes
+        _ if log_on => (Durability::Everysec, Source::Assumed),
+        _ if info.is_some() => (Durability::Memory, Source::Read),
+        _ => (Durability::Memory, Source::Assumed),
     }
 }
 

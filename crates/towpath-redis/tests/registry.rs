@@ -1,5 +1,6 @@
 //! The registry on a real server: what other processes and old peers see of it, and what it sees of them.
 
+mod idle;
 mod registry_rig;
 
 use towpath_conformance::words::{definition, function, json, offer, seconds, worker_id};

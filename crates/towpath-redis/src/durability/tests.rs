@@ -9,7 +9,7 @@ fn about(config: Option<&[(&str, &str)]>, info: Option<&str>) -> About {
     let owned = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     };
-    About { config: config.map(owned), info: info.map(|text| vec![Info::parse(text)]) }
+    About { config: config.map(owned).map(|settings| vec![settings]), info: info.map(|text| vec![Info::parse(text)]) }
 }
 
 fn keeping(level: Durability, source: Source, replicas: u32) -> Keeping {

@@ -3,7 +3,7 @@
 //! The redis crate's own Cluster connection repeats what was under way when a connection broke. Here nothing is repeated that may have
 //! happened: only what a node has refused is sent to another.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::join_all;
@@ -176,6 +176,13 @@ impl Cluster {
         }
         self.learn(self.version()).await?;
         self.owner(slot)
+    }
+
+    /// A line to each master.
+    pub(super) fn masters(&self) -> Vec<Arc<Line>> {
+        let map = self.known().map;
+        let nodes: BTreeSet<&Address> = map.nodes().collect();
+        nodes.into_iter().map(|node| self.line(node)).collect()
     }
 
     /// For each master a key that lies there, as long as it has the slot.

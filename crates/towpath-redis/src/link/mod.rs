@@ -23,6 +23,7 @@ mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::aio::PubSub;
 use redis::{Cmd, Value};
 use tokio::sync::watch;
@@ -37,6 +38,7 @@ use sentinel::Sentinels;
 use wire::Wire;
 
 pub(crate) use error::{checked, trouble};
+pub(crate) use sentinel::Testimony;
 
 /// How long reads block that must notice soon when they were forgotten.
 pub(crate) const BLOCK_SHORT: Duration = Duration::from_secs(5);
@@ -99,6 +101,13 @@ impl Link {
         Ok(Self { way: Arc::new(Way::Single(Arc::new(line))), lives })
     }
 
+    /// What each of the Sentinels says, if there are any.
+    pub(crate) async fn ask_sentinels(options: &RedisOptions) -> Result<Vec<Testimony>, StoreError> {
+        let Place::Sentinel { sentinels, master } = options.place.clone() else { return Ok(Vec::new()) };
+        let dialer = Dialer::new(options)?;
+        Ok(Sentinels::new(sentinels, master).testimonies(&dialer).await)
+    }
+
     /// Whether keys of different functions may live on different servers.
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(*self.way, Way::Cluster(_))
@@ -127,6 +136,19 @@ impl Link {
             Way::Single(line) => line.send(commands).await,
             Way::Cluster(cluster) => cluster.send_all(commands).await,
         }
+    }
+
+    /// Asks every server that is written to: one, or all masters of a Cluster. It is not sent on to another that would know better.
+    pub(crate) async fn ask_each(&self, command: &Cmd) -> Vec<Result<Value, StoreError>> {
+        let lines = match &*self.way {
+            Way::Single(line) => vec![Arc::clone(line)],
+            Way::Cluster(cluster) => cluster.masters(),
+        };
+        let ask = lines.iter().map(|line| async {
+            let mut replies = line.send(std::slice::from_ref(command)).await?;
+            Ok(replies.pop().unwrap_or(Value::Nil))
+        });
+        join_all(ask).await
     }
 
     /// In a Cluster: for each master a key of this name that lies there, as long as it has the slot.

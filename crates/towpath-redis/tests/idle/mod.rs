@@ -1,7 +1,5 @@
 //! What it costs to have nothing to do, and that it costs nobody who is waited for.
 
-mod registry_rig;
-
 use std::sync::Arc;
 
 use towpath_conformance::words::{SubmitWords, definition, function, new_call, offer, seconds, worker_id};
@@ -11,7 +9,7 @@ use towpath_core::worker::RegisterWorker;
 use towpath_redis::{RedisOptions, RedisStore};
 use towpath_redis_testing::RedisServer;
 
-use registry_rig::{Rig, soon};
+use crate::registry_rig::{Rig, soon};
 
 const MANY: usize = 100;
 
