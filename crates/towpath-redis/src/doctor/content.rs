@@ -16,6 +16,7 @@ use crate::about;
 use crate::clock::ServerClock;
 use crate::keys::{self, Keys};
 use crate::link::{Link, trouble};
+use crate::options::RedisOptions;
 
 /// Enough to see what is wrong; a doctor does not read everything.
 const FUNCTIONS_MAX: usize = 200;
@@ -40,7 +41,8 @@ struct Seen {
 }
 
 /// All checks of the content.
-pub(crate) async fn checks(link: &Link, keys: &Keys, local: &Arc<dyn Clock>) -> Result<Vec<Check>, StoreError> {
+pub(crate) async fn checks(link: &Link, options: &RedisOptions, local: &Arc<dyn Clock>) -> Result<Vec<Check>, StoreError> {
+    let keys = &Keys::new(&options.prefix);
     let Some(functions) = functions(link, keys).await? else { return Ok(vec![Check::not_permitted("content", "SMEMBERS")]) };
     let clock = ServerClock::new(Arc::clone(local));
     clock.measure(link).await?;
@@ -52,7 +54,7 @@ pub(crate) async fn checks(link: &Link, keys: &Keys, local: &Arc<dyn Clock>) -> 
     for function in &functions {
         look_at_stream(link, keys, function, &mut seen).await?;
     }
-    let mut checks = vec![kinds::keys(link, keys, &functions).await?];
+    let mut checks = vec![kinds::keys(link, options, &functions).await?];
     checks.extend([registry(&seen), old_peers(&seen), groups(&seen), pending(&seen), bodies(&seen)]);
     checks.push(past::records(link, keys, &functions).await?);
     checks.push(past::losses(link, keys, clock.now()).await?);

@@ -9,6 +9,7 @@ use super::content::some_of;
 use crate::about;
 use crate::keys::{Keys, kind_of};
 use crate::link::Link;
+use crate::options::RedisOptions;
 use crate::value;
 
 /// About so many keys are gone through on each server, of which those that match are looked at.
@@ -16,11 +17,11 @@ const GONE_THROUGH: usize = 10_000;
 const LOCKS: &str = "n8n-lock-*";
 
 /// Whether each key that is ours or shared holds what it should. Who must not go through all keys looks at those of known functions.
-pub(crate) async fn keys(link: &Link, keys: &Keys, functions: &[FunctionKey]) -> Result<Check, StoreError> {
+pub(crate) async fn keys(link: &Link, options: &RedisOptions, functions: &[FunctionKey]) -> Result<Check, StoreError> {
     const NAME: &str = "kinds of keys";
-    let mut looked_at = Vec::new();
+    let (keys, mut looked_at) = (&Keys::new(&options.prefix), Vec::new());
     for pattern in [format!("{}:*", keys.prefix()), "function:*".to_owned()] {
-        match some_keys(link, &pattern).await? {
+        match some_keys(link, options, &pattern).await? {
             Some(some) => looked_at.extend(some),
             None => {
                 looked_at = of_functions(keys, functions);
@@ -50,10 +51,10 @@ pub(crate) async fn keys(link: &Link, keys: &Keys, functions: &[FunctionKey]) ->
 }
 
 /// Whether locks of the seeds would end if their holder died.
-pub(crate) async fn locks(link: &Link) -> Result<Check, StoreError> {
+pub(crate) async fn locks(link: &Link, options: &RedisOptions) -> Result<Check, StoreError> {
     const NAME: &str = "locks";
-    let Some(keys) = some_keys(link, LOCKS).await? else {
-        return Ok(Check::ok(NAME, "not looked at: that takes SCAN, which nobody else needs to be allowed"));
+    let Some(keys) = some_keys(link, options, LOCKS).await? else {
+        return Ok(Check::ok(NAME, "not looked at: only the default user goes through all keys"));
     };
     let ask: Vec<Cmd> = keys.iter().map(|key| command(&["PTTL", key])).collect();
     // One that this user must not reach is somebody else's.
@@ -76,8 +77,12 @@ fn of_functions(keys: &Keys, functions: &[FunctionKey]) -> Vec<String> {
     of_all.into_iter().chain(of_each).collect()
 }
 
-/// Some keys that match; `None` when this user must not look.
-async fn some_keys(link: &Link, pattern: &str) -> Result<Option<Vec<String>>, StoreError> {
+/// Some keys that match; `None` when this user must not look. A user with a name is expected not to, and not tried: the server would keep a
+/// record of it.
+async fn some_keys(link: &Link, options: &RedisOptions, pattern: &str) -> Result<Option<Vec<String>>, StoreError> {
+    if options.username.as_deref().is_some_and(|name| name != "default") {
+        return Ok(None);
+    }
     let scan = command(&["SCAN", "0", "MATCH", pattern, "COUNT", &GONE_THROUGH.to_string()]);
     let Some(pages) = about::permitted_each(link, &scan).await? else { return Ok(None) };
     let keys = |page| redis::from_redis_value::<(String, Vec<String>)>(page).map(|(_, keys)| keys).unwrap_or_default();

@@ -19,7 +19,6 @@ pub use check::{Check, Verdict};
 
 use crate::about::About;
 use crate::durability::{self, Keeping, Unfit, Wanted};
-use crate::keys::Keys;
 use crate::link::Link;
 use crate::options::RedisOptions;
 
@@ -72,8 +71,8 @@ async fn look(
     checks.push(rights::commands(link, options).await?);
     checks.push(rights::keys(link, options).await?);
     checks.push(rights::scripts(link).await?);
-    checks.push(kinds::locks(link).await?);
-    checks.extend(content::checks(link, &Keys::new(&options.prefix), clock).await?);
+    checks.push(kinds::locks(link, options).await?);
+    checks.extend(content::checks(link, options, clock).await?);
     Ok(keeping.grant(wanted).ok())
 }
 
