@@ -99,6 +99,11 @@ impl Keys {
         }
     }
 
+    /// String beside another key: written so that a connection has written something there, which replicas then confirm.
+    pub(crate) fn confirmed(&self, beside: &str) -> String {
+        format!("{}:confirmed:{{{}}}", self.prefix, hash_tag(beside).unwrap_or(beside))
+    }
+
     /// A key that is written to prove that the store can write.
     pub(crate) fn probe(&self) -> String {
         format!("{}:probe", self.prefix)
@@ -165,7 +170,7 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
             ("due" | "index" | "ready" | "dead" | "workers", true) | ("heartbeats", false) => Some(&["zset"]),
             ("aside", true) | ("functions", false) => Some(&["set"]),
             ("workers" | "where" | "config" | "losses", false) => Some(&["hash"]),
-            ("sequence", false) | ("incarnation", _) => Some(&["string"]),
+            ("sequence", false) | ("incarnation", _) | ("confirmed", true) => Some(&["string"]),
             _ => None,
         };
     }
@@ -274,6 +279,7 @@ mod tests {
             (keys.incarnation(), "string"),
             (format!("{}:{{7}}", keys.incarnation()), "string"),
             (keys.losses(), "hash"),
+            (keys.confirmed("function:response:inbox:c"), "string"),
             (keys.config(), "hash"),
             (Keys::inbox("c", None), "list"),
             (registry(&FunctionName::new("add").unwrap()), "set"),

@@ -188,13 +188,23 @@ impl Shared {
 
     /// Runs a script that takes something, and makes sure that it is kept as well as was asked for.
     pub(crate) async fn run_durably(&self, script: &Script, keys: &[&str], args: &[Vec<u8>]) -> Result<(Value, Durability), StoreError> {
-        let confirm = self.guarantee.commands_after_write();
+        let confirm = self.guarantee.commands_after_write(&self.keys.confirmed(keys.first().copied().unwrap_or_default()));
         if confirm.is_empty() {
             let reply = self.link.run(script, keys, args).await?;
             return Ok((reply, self.guarantee.judge(&[])?));
         }
         let (reply, confirmed) = self.link.run_with(script, keys, args, &confirm).await?;
         Ok((reply, self.guarantee.judge(&confirmed)?))
+    }
+
+    /// Makes sure that whatever lies beside this key is kept as well as was asked for: what was written before by others, too.
+    pub(crate) async fn confirm(&self, beside: &str) -> Result<(), StoreError> {
+        let confirm = self.guarantee.commands_after_write(&self.keys.confirmed(beside));
+        if confirm.is_empty() {
+            return Ok(());
+        }
+        let confirmed = self.link.ask_and_wait(&confirm).await?;
+        self.guarantee.judge(&confirmed).map(drop)
     }
 
     pub(crate) fn location(&self) -> String {

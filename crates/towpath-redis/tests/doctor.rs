@@ -290,13 +290,12 @@ async fn a_command_that_kept_others_waiting_is_told() {
     server.cli(&["latency", "reset"]);
     let examination = examined(&server, |_| ()).await;
     assert_eq!(found(&examination, "slow commands").verdict, Verdict::Ok, "{:?}", found(&examination, "slow commands"));
-    let busy = "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end
-        local since = now() repeat until now() - since > 150000";
+    let busy = "for _ = 1, 60000000 do end";
     server.cli(&["eval", busy, "0"]);
     let examination = examined(&server, |_| ()).await;
     let slow = found(&examination, "slow commands");
     assert_eq!(slow.verdict, Verdict::Warn);
-    assert!(slow.says.contains("EVAL took 1"), "{}", slow.says);
+    assert!(slow.says.contains("EVAL took "), "{}", slow.says);
 }
 
 #[tokio::test]

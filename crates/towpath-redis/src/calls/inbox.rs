@@ -120,12 +120,17 @@ async fn peek(line: &mut Exclusive, inbox: &str) -> Result<Option<Vec<u8>>, Stor
 
 /// Hands out all answers that are there, oldest first, and removes them. The first one is known and need not wait for the others.
 async fn fetch(shared: &Arc<Shared>, line: &mut Exclusive, inbox: &str, first: &[u8]) -> Result<(), StoreError> {
+    // Whoever wrote them may not know yet whether they are kept. Until they are, they stay where they are, and are looked at again.
+    shared.confirm(inbox).await?;
     take_in(shared, first).await?;
     let mut known = 1;
     loop {
         let mut all = Cmd::new();
         all.arg("LRANGE").arg(inbox).arg(-FETCH_MAX).arg(-1);
         let answers = value::array("LRANGE", line.ask(&all).await?)?;
+        if answers.len() > known {
+            shared.confirm(inbox).await?; // some came since
+        }
         for answer in answers.iter().rev().skip(known) {
             take_in(shared, value::bytes(answer).unwrap_or_default()).await?;
         }

@@ -56,7 +56,7 @@ async fn look(
 ) -> Result<Option<Durability>, StoreError> {
     let about = About::ask(link).await?;
     let wanted = Wanted::from(options);
-    let keeping = Keeping::of(&about, durability::has_waitaof(link).await?);
+    let keeping = Keeping::of(&about, durability::has_waitaof(link, wanted).await?);
     checks.extend([server::version(&about), server::role(&about)]);
     checks.extend(topology::sentinels(options).await?);
     checks.extend(topology::cluster(link, &about).await?);

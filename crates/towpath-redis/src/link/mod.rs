@@ -47,6 +47,8 @@ pub(crate) const BLOCK_SHORT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(crate) struct Link {
     way: Arc<Way>,
+    /// For writes that wait until replicas have them: nothing else waits behind those. In a Cluster they go with all others.
+    waiting: Option<Arc<Line>>,
     lives: watch::Sender<u64>,
 }
 
@@ -88,17 +90,24 @@ impl Link {
     pub(crate) async fn open(options: &RedisOptions) -> Result<Self, StoreError> {
         let dialer = Arc::new(Dialer::new(options)?);
         let lives = watch::Sender::new(0);
-        let target = match options.place.clone() {
+        match options.place.clone() {
             Place::Cluster(entrances) => {
                 let way = Arc::new(Way::Cluster(Cluster::open(dialer, entrances, lives.clone()).await?));
-                return Ok(Self { way, lives });
+                Ok(Self { way, waiting: None, lives })
             }
-            Place::Standalone(address) => Target::Fixed(address),
-            Place::Sentinel { sentinels, master } => Target::Master(Sentinels::new(sentinels, master)),
-        };
-        let line = Line::new(target, dialer, lives.clone());
+            Place::Standalone(address) => Self::single(|| Target::Fixed(address.clone()), dialer, lives).await,
+            Place::Sentinel { sentinels, master } => {
+                Self::single(|| Target::Master(Sentinels::new(sentinels.clone(), master.clone())), dialer, lives).await
+            }
+        }
+    }
+
+    async fn single(target: impl Fn() -> Target, dialer: Arc<Dialer>, lives: watch::Sender<u64>) -> Result<Self, StoreError> {
+        let line = Line::new(target(), Arc::clone(&dialer), lives.clone());
         line.wire().await?;
-        Ok(Self { way: Arc::new(Way::Single(Arc::new(line))), lives })
+        // Made when it is first used. Nobody but those who use it need know when it is made anew.
+        let waiting = Line::new(target(), dialer, watch::Sender::new(0));
+        Ok(Self { way: Arc::new(Way::Single(Arc::new(line))), waiting: Some(Arc::new(waiting)), lives })
     }
 
     /// What each of the Sentinels says, if there are any.
@@ -164,8 +173,8 @@ impl Link {
         self.run_with(script, keys, args, &[]).await.map(|(reply, _)| reply)
     }
 
-    /// Runs a script and, behind it on the same connection, commands without keys that ask what became of it: `WAIT` speaks only of what
-    /// its own connection has written.
+    /// Runs a script and, behind it on the same connection, commands that ask what became of it, with keys of the same slot or none: `WAIT`
+    /// speaks only of what its own connection has written. It may take a second, so that nothing else is sent there.
     pub(crate) async fn run_with(
         &self,
         script: &Script,
@@ -177,13 +186,13 @@ impl Link {
         command.arg("EVALSHA").arg(&script.sha).arg(keys.len()).arg(keys).arg(args);
         let mut commands = vec![command];
         commands.extend_from_slice(behind);
-        let mut replies = self.send(&commands).await?.into_iter();
+        let mut replies = self.send_for(&commands, behind).await?.into_iter();
         let mut reply = replies.next().unwrap_or(Value::Nil);
         if error::is_no_script(&reply) {
             let mut load = Cmd::new();
             load.arg("SCRIPT").arg("LOAD").arg(script.code);
             commands.insert(0, load);
-            replies = self.send(&commands).await?.into_iter();
+            replies = self.send_for(&commands, behind).await?.into_iter();
             checked(replies.next().unwrap_or(Value::Nil))?;
             reply = replies.next().unwrap_or(Value::Nil);
         }
@@ -241,7 +250,19 @@ impl Link {
         }
     }
 
-    /// Sends at once to the server that has the key. At most one of the commands has one.
+    /// Asks several things at once, the last of which may wait until replicas have what was written.
+    pub(crate) async fn ask_and_wait(&self, commands: &[Cmd]) -> Result<Vec<Value>, StoreError> {
+        self.send_for(commands, commands).await
+    }
+
+    async fn send_for(&self, commands: &[Cmd], that_wait: &[Cmd]) -> Result<Vec<Value>, StoreError> {
+        match &self.waiting {
+            Some(line) if !that_wait.is_empty() => line.send(commands).await,
+            _ => self.send(commands).await,
+        }
+    }
+
+    /// Sends at once to the server that has the key. All that have one have keys of one slot.
     async fn send(&self, commands: &[Cmd]) -> Result<Vec<Value>, StoreError> {
         match &*self.way {
             Way::Single(line) => line.send(commands).await,
