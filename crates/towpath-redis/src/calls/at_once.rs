@@ -46,6 +46,7 @@ impl RedisStore {
             let deliveries =
                 delivered.iter().zip(entries).map(|(found, entry)| delivery(&found.life.call, entry.request(&room.function), now));
             let deliveries = deliveries.collect();
+            self.shared.agenda.note(now + want.lease);
             if self.shared.held.put_unwritten(delivered) {
                 tokio::spawn(write_down_in_time(Arc::downgrade(&self.shared)));
             }

@@ -137,6 +137,8 @@ async fn peek(line: &mut Exclusive, inbox: &str) -> Result<Option<Bytes>, StoreE
 
 /// Hands out all answers that are there, oldest first, and removes them. The first one is known and need not wait for the others.
 async fn fetch(shared: &Arc<Shared>, line: &mut Exclusive, inbox: &str, first: &[u8]) -> Result<(), StoreError> {
+    // Whoever wrote them may not know yet whether they are kept. Until they are, they stay where they are, and are looked at again.
+    shared.confirm(inbox).await?;
     take_in(shared, first).await?;
     let mut known = 1;
     loop {
@@ -144,6 +146,9 @@ async fn fetch(shared: &Arc<Shared>, line: &mut Exclusive, inbox: &str, first: &
         all.arg("LRANGE").arg(inbox).arg(-FETCH_MAX).arg(-1);
         let answers = line.ask(&all).await?;
         let answers = answers.items();
+        if answers.len() > known {
+            shared.confirm(inbox).await?; // some came since
+        }
         for answer in answers.iter().rev().skip(known) {
             take_in(shared, answer.bytes().map(|answer| &answer[..]).unwrap_or_default()).await?;
         }

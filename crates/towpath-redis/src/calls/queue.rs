@@ -11,12 +11,14 @@ use towpath_core::store::{ClaimCalls, Delivery, StoreError};
 
 use super::entry::{self, Entry};
 use super::take::{is_no_group, read_command};
+use crate::link::Exclusive;
 use crate::pause::pause;
 use crate::room::Room;
 use crate::store::RedisStore;
 
-/// How long one read blocks. A dead server is noticed, and the connection kept alive, that often.
-const BLOCK_MS: u64 = 5_000;
+/// How long one read blocks. A read that waits costs nothing; that its server is gone is noticed by the connection, and that it was
+/// forgotten on the way by the next nudge, which every new connection and every call that a sweep finds brings.
+const BLOCK: Duration = Duration::from_secs(300);
 /// The first wait before a reader that met trouble tries again; it doubles up to the last.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_LAST: Duration = Duration::from_secs(1);
@@ -259,16 +261,16 @@ impl Reader {
             None => link.exclusive(&self.room.keys.stream).await?,
         };
         let id = line.id();
-        let command = read_command(&self.room, want, count, Some(BLOCK_MS));
+        let command = read_command(&self.room, want, count, Some(BLOCK));
         let reply = {
-            let read = line.ask(&command);
+            let read = line.ask_blocking(&command, BLOCK);
             tokio::pin!(read);
             tokio::select! {
                 biased;
                 reply = &mut read => reply,
                 _ = nudges.changed() => {
-                    link.unblock(id).await?;
-                    read.await
+                    link.unblock(id.clone()).await?;
+                    Exclusive::ended(&id, read).await
                 }
             }
         };

@@ -61,7 +61,7 @@ impl RedisStore {
     async fn submit_with_care(&self, room: Arc<Room>, call: Arc<SubmitCall>) -> Result<Submitted, StoreError> {
         let reply_to = self.reply_to(&room, &call.call_id).await;
         let mut submitted = self.submit_to(&room, &call, reply_to).await;
-        if matches!(submitted, Ok(Submitted::NoWorkers)) && self.old_worker_came(&room).await {
+        if matches!(submitted, Ok(Submitted::NoWorkers)) && self.is_served_after_all(&room).await {
             let reply_to = self.reply_to(&room, &call.call_id).await;
             submitted = self.submit_to(&room, &call, reply_to).await;
         }
@@ -101,10 +101,11 @@ impl RedisStore {
         }
     }
 
-    /// Whether an old worker has come since somebody last looked. It tells nobody.
-    async fn old_worker_came(&self, room: &Room) -> bool {
+    /// Whether an old worker has come since somebody last looked, which it tells nobody, or one of ours was heard, which it does not say for
+    /// each function.
+    async fn is_served_after_all(&self, room: &Room) -> bool {
         let looked = self.look_at_peers_now(std::slice::from_ref(&room.function)).await;
-        looked.is_ok() && self.was_served_by_old(&room.function)
+        looked.is_ok() && self.was_served(&room.function)
     }
 
     async fn submit_to(&self, room: &Arc<Room>, call: &Arc<SubmitCall>, reply_to: ReplyTo) -> Result<Submitted, StoreError> {

@@ -299,11 +299,11 @@ impl RedisStore {
 }
 
 /// The command that reads new entries for a worker.
-pub(crate) fn read_command(room: &Room, want: &ClaimCalls, count: u64, block_ms: Option<u64>) -> Cmd {
+pub(crate) fn read_command(room: &Room, want: &ClaimCalls, count: u64, block: Option<Duration>) -> Cmd {
     let mut read = Cmd::new();
     read.arg("XREADGROUP").arg("GROUP").arg(&room.keys.group).arg(entry::consumer(&want.worker)).arg("COUNT").arg(count);
-    if let Some(block) = block_ms {
-        read.arg("BLOCK").arg(block);
+    if let Some(block) = block {
+        read.arg("BLOCK").arg(millis(block));
     }
     read.arg("STREAMS").arg(&room.keys.stream).arg(">");
     read

@@ -23,6 +23,11 @@ pub(super) fn lost(address: &Address, failure: &RedisError) -> StoreError {
     })
 }
 
+/// An answer is overdue: nobody knows.
+pub(super) fn silent(address: &Address) -> StoreError {
+    StoreError::Unknown(format!("the Redis server at {address} did not answer in time"))
+}
+
 /// A reply, unless it is an error: then what the server refused, and what to do about it. Nothing was written.
 pub(crate) fn checked(reply: Value) -> Result<Value, StoreError> {
     match reply {

@@ -1,7 +1,6 @@
 //! A connection of one's own: one question at a time, and nobody waits behind it. Its replies are read in place.
 
 use std::io;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use redis::Cmd;
@@ -22,31 +21,26 @@ pub(super) struct OwnWire {
     pub(super) client_id: i64,
     stream: Box<dyn Stream>,
     buffer: BytesMut,
-    answer_within: Duration,
 }
 
 impl OwnWire {
-    pub(super) fn new(address: &Address, greeted: Greeted, answer_within: Duration) -> Self {
+    pub(super) fn new(address: &Address, greeted: Greeted) -> Self {
         let Greeted { stream, client_id } = greeted;
-        Self { address: address.clone(), client_id, stream, buffer: BytesMut::new(), answer_within }
+        Self { address: address.clone(), client_id, stream, buffer: BytesMut::new() }
     }
 
     /// Asks. After an error nobody knows what became of it, and the connection is of no use any more.
     pub(super) async fn ask(&mut self, command: &Cmd) -> Result<Reply, StoreError> {
-        let packed = command.get_packed_command();
-        let asked = tokio::time::timeout(self.answer_within, async {
-            self.stream.write_all(&packed).await?;
-            self.stream.flush().await?;
-            self.read().await
-        });
-        match asked.await {
-            Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(failure)) => {
-                let address = &self.address;
-                Err(StoreError::Unknown(format!("the connection to the Redis server at {address} broke ({failure})")))
-            }
-            Err(_) => Err(StoreError::Unknown(format!("the Redis server at {} did not answer in time", self.address))),
-        }
+        self.write_and_read(&command.get_packed_command()).await.map_err(|failure| {
+            let address = &self.address;
+            StoreError::Unknown(format!("the connection to the Redis server at {address} broke ({failure})"))
+        })
+    }
+
+    async fn write_and_read(&mut self, packed: &[u8]) -> io::Result<Reply> {
+        self.stream.write_all(packed).await?;
+        self.stream.flush().await?;
+        self.read().await
     }
 
     async fn read(&mut self) -> io::Result<Reply> {

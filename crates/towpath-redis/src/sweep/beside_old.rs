@@ -30,6 +30,10 @@ impl RedisStore {
     /// Looks who serves these functions, and looks after those that old workers serve.
     pub(crate) async fn look_beside_old(&self, functions: &[FunctionKey]) -> Result<(), StoreError> {
         for some in functions.chunks(LOOKS_MAX) {
+            let none_was_old = !some.iter().any(|function| self.was_served_by_old(function));
+            if none_was_old && self.all_are_familiar(some).await? {
+                continue;
+            }
             self.look_at_peers_now(some).await?;
             self.tend_beside_old(some).await?;
         }

@@ -25,5 +25,6 @@ mod probe;
 mod request_id;
 mod roster;
 mod routes;
+mod standing;
 pub mod wire;
 mod workers;
