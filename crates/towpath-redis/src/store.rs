@@ -150,7 +150,10 @@ impl RedisStore {
 
     /// Refuses a function that cannot be kept here.
     pub(crate) fn check_place(&self, function: &FunctionKey) -> Result<(), StoreError> {
-        match unfit_for_cluster(function).filter(|_| self.shared.link.is_cluster()) {
+        if !self.shared.link.is_cluster() {
+            return Ok(());
+        }
+        match unfit_for_cluster(function) {
             Some(why) => Err(trouble(why)),
             None => Ok(()),
         }

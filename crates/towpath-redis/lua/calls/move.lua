@@ -19,36 +19,37 @@ for i = 1, count do
 end
 if #changed > 0 then return changed end
 
+-- Each is given its key and where its words begin and end.
 local own = {
-  COUNT = function(key, field, n)
-    if call('HINCRBY', key, field, n) == 0 then call('HDEL', key, field) end
+  COUNT = function(key, at)
+    if call('HINCRBY', key, ARGV[at], ARGV[at + 1]) == 0 then call('HDEL', key, ARGV[at]) end
   end,
-  LIVES = function(key, ...)
-    local words, written, at = {...}, {}, 0
-    for i = 1, #words, 3 do
-      local place, life, n = tonumber(words[i]), words[i + 1], words[i + 2]
-      written[at + 1] = ARGV[place + 1]
-      written[at + 2] = n == '0' and life or life .. string.sub(lives[place], -n)
-      at = at + 2
+  LIVES = function(key, from, to)
+    local written, n = {}, 0
+    for i = from, to, 3 do
+      local place, kept = tonumber(ARGV[i]), ARGV[i + 2]
+      written[n + 1] = ARGV[place + 1]
+      written[n + 2] = kept == '0' and ARGV[i + 1] or ARGV[i + 1] .. string.sub(lives[place], -kept)
+      n = n + 2
     end
     call('HSET', key, unpack(written))
   end,
-  UNKEY = function(key, field, id)
-    if call('HGET', key, field) == id then call('HDEL', key, field) end
+  UNKEY = function(key, at)
+    if call('HGET', key, ARGV[at]) == ARGV[at + 1] then call('HDEL', key, ARGV[at]) end
   end,
-  ACKDEL = function(key, group, ...)
-    call('XACK', key, group, ...)
-    call('XDEL', key, ...)
+  ACKDEL = function(key, from, to)
+    call('XACK', key, unpack(ARGV, from, to))
+    call('XDEL', key, unpack(ARGV, from + 1, to))
   end,
 }
 local at = 2 * count + 2
 while at <= #ARGV do
-  local name, key, words = ARGV[at], KEYS[tonumber(ARGV[at + 1])], tonumber(ARGV[at + 2])
+  local name, key, to = ARGV[at], KEYS[tonumber(ARGV[at + 1])], at + 2 + tonumber(ARGV[at + 2])
   if own[name] then
-    own[name](key, unpack(ARGV, at + 3, at + 2 + words))
+    own[name](key, at + 3, to)
   else
-    call(name, key, unpack(ARGV, at + 3, at + 2 + words))
+    call(name, key, unpack(ARGV, at + 3, to))
   end
-  at = at + 3 + words
+  at = to + 1
 end
 return changed

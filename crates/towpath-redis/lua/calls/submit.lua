@@ -4,7 +4,7 @@
 --       10 pages  11 where  12 sequence  (both only when one server has all keys)
 -- ARGV  1 the instant since which a heartbeat counts as healthy   2 the function, as it stands in `where`   3 the function's name
 --       4 timestamp: now in ms   5 `1` in a Cluster, where ids and sequences were handed out before
---       6 `1`: the calls are listed on a page; not in a Cluster   7 how many shapes
+--       6 `1`: the calls are listed on a page; not in a Cluster   7 `1`: no id comes twice   8 how many shapes
 --       then per shape, which is what calls have in common: key, how (`-` plain, `w` refuse without workers), rest of the life, due,
 --       item (`` none), channel (`` the list of the call), timeout, lead, mark, count of added fields, then these fields
 --       then per call: id, params, number of its shape, how many bytes the lead and the params have (`0`: they stand apart),
@@ -20,10 +20,10 @@ local known = call('HMGET', KEYS[7], 'definition', 'max_backlog')
 local limit = tonumber(known[2] or '')
 local backlog, healthy
 -- Nothing but its id is to be looked at.
-local simple = known[1] and not limit
+local simple = known[1] and not limit and ARGV[7] == '1'
 
-local shapes, at = {}, 8
-for i = 1, tonumber(ARGV[7]) do
+local shapes, at = {}, 9
+for i = 1, tonumber(ARGV[8]) do
   local shape = { key = ARGV[at], how = ARGV[at + 1], rest = '\n' .. ARGV[at + 2] .. '\n', due = ARGV[at + 3], channel = ARGV[at + 5],
     lead = ARGV[at + 7], mark = ARGV[at + 8] }
   local fields = { 'functionName', ARGV[3], 'timeout', ARGV[at + 6], 'timestamp', ARGV[4] }
@@ -74,10 +74,18 @@ local function judge(place, id, shape)
   end
 end
 
+if simple then
+  for place = 1, count do
+    if taken[place] then
+      simple = false
+      break
+    end
+  end
+end
 local replies, accepted = {}, {}
-for place = 1, count do
+for place = 1, simple and 0 or count do
   local id, shape = ids[place], shapes[ARGV[first + place * words - words + 2]]
-  local refused = (not simple or taken[place] or seen[id]) and judge(place, id, shape)
+  local refused = judge(place, id, shape)
   if refused then
     replies[place] = refused
   else
@@ -87,13 +95,15 @@ for place = 1, count do
     replies[place] = 'A'
   end
 end
-if #accepted == 0 then return replies end
+local many = simple and count or #accepted
+if many == 0 then return replies end
 
-local last = alone and call('INCRBY', KEYS[12], #accepted) - #accepted
+local last = alone and call('INCRBY', KEYS[12], many) - many
 local paged = ARGV[6] == '1'
 local lives, apart, places, taken_ids, soonest = {}, {}, {}, {}, nil
 local dues, order = {}, {}
-for i, place in ipairs(accepted) do
+for i = 1, many do
+  local place = simple and i or accepted[i]
   local from = first + place * words - words
   local id, params, shape, kept = ids[place], ARGV[from + 1], shapes[ARGV[from + 2]], ARGV[from + 3]
   local sequence = alone and string.format('%d', last + i) or ARGV[from + 4]
@@ -127,6 +137,6 @@ if paged then
 end
 call('ZADD', KEYS[3], unpack(dues))
 call('ZADD', KEYS[4], unpack(order))
-call('HINCRBY', KEYS[5], 'queued', #accepted)
+call('HINCRBY', KEYS[5], 'queued', many)
 if alone then call('HSET', KEYS[11], unpack(places)) end
-return #accepted == count and 'A' or replies
+return many == count and 'A' or replies

@@ -1,6 +1,6 @@
 //! Who waits for a call in this process, and how they hear.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ const ENDS_REMEMBERED: usize = 1_024;
 #[derive(Default)]
 pub(crate) struct Ears {
     listeners: Mutex<HashMap<CallId, Vec<Ear>>>,
-    ended_here: Mutex<(HashSet<CallId>, VecDeque<CallId>)>,
+    ended_here: Mutex<VecDeque<CallId>>,
     next: AtomicU64,
 }
 
@@ -111,19 +111,15 @@ impl Ears {
 
     fn remember_end(&self, call_id: &CallId) {
         let mut ended = self.ended_here.lock().unwrap_or_else(PoisonError::into_inner);
-        let (known, order) = &mut *ended;
-        if known.insert(call_id.clone()) {
-            order.push_back(call_id.clone());
+        if ended.len() == ENDS_REMEMBERED {
+            ended.pop_front();
         }
-        if order.len() > ENDS_REMEMBERED
-            && let Some(oldest) = order.pop_front()
-        {
-            known.remove(&oldest);
-        }
+        ended.push_back(call_id.clone());
     }
 
+    /// Seldom asked, so the many that are told pay nothing for a quick answer.
     fn ended_here(&self, call_id: &CallId) -> bool {
-        self.ended_here.lock().unwrap_or_else(PoisonError::into_inner).0.contains(call_id)
+        self.ended_here.lock().unwrap_or_else(PoisonError::into_inner).contains(call_id)
     }
 
     /// Whether somebody listens; from now on the answer comes to our inbox.

@@ -1,5 +1,6 @@
 //! Taking calls. Those of one function that come at the same time go with one script.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use redis::Value;
@@ -150,6 +151,8 @@ impl RedisStore {
         args.flag(cluster);
         let paged = !cluster && batch.len() >= PAGED_FROM;
         args.flag(paged);
+        let mut ids = HashSet::with_capacity(batch.len());
+        args.flag(batch.iter().all(|one| ids.insert(&one.call.call_id)));
         write_batch(batch, (now, paged, cluster), &mut args);
         let deadlines: Vec<Timestamp> = batch.iter().map(|one| now + one.call.timeout).collect();
         let (whereabouts, sequence) = (shared.keys.whereabouts(), shared.keys.sequence());
