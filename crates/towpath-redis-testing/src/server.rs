@@ -100,9 +100,15 @@ impl ServerBuilder {
     }
 }
 
+/// The program: the machine's `redis-server`, or the one that `TOWPATH_TEST_REDIS_SERVER` names, so that all tests can run on another
+/// version, or on Valkey.
+fn program() -> String {
+    std::env::var("TOWPATH_TEST_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
+}
+
 fn start_in(folder: &Path) -> Result<Process, String> {
     let file = folder.join("redis.conf");
-    Process::start("redis-server", &[file.to_str().expect("a folder with a plain name")], READY)
+    Process::start(&program(), &[file.to_str().expect("a folder with a plain name")], READY)
 }
 
 impl RedisServer {

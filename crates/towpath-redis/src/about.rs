@@ -12,8 +12,8 @@ use crate::link::{Link, trouble};
 pub(crate) struct About {
     /// The fields of `INFO`, of each server that we write to: one, or all masters of a Cluster. `None`: not permitted to look.
     pub(crate) info: Option<Vec<Info>>,
-    /// The settings we asked for. `None`: not permitted to look.
-    pub(crate) config: Option<BTreeMap<String, String>>,
+    /// The settings we asked for, of each of these servers. `None`: not permitted to look.
+    pub(crate) config: Option<Vec<Settings>>,
 }
 
 /// The fields of one server's `INFO`.
@@ -22,34 +22,40 @@ pub(crate) struct Info {
     fields: BTreeMap<String, String>,
 }
 
+/// Settings by name.
+pub(crate) type Settings = BTreeMap<String, String>;
+
 /// The settings that somebody here has an opinion on.
-const SETTINGS: [&str; 5] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "timeout", "tcp-keepalive"];
+const SETTINGS: [&str; 7] = [
+    "appendonly",
+    "appendfsync",
+    "no-appendfsync-on-rewrite",
+    "timeout",
+    "tcp-keepalive",
+    "maxmemory-clients",
+    "client-output-buffer-limit",
+];
 
 impl About {
-    /// Asks the server.
+    /// Asks the server, or each master of a Cluster that answers.
     pub(crate) async fn ask(link: &Link) -> Result<Self, StoreError> {
-        let info = permitted(link, Cmd::new().arg("INFO")).await?.map(|reply| texts(reply).iter().map(|text| Info::parse(text)).collect());
-        let mut config = Some(BTreeMap::new());
+        let info = permitted_each(link, Cmd::new().arg("INFO")).await?;
+        let info = info.map(|texts| texts.into_iter().filter_map(text).map(|text| Info::parse(&text)).collect());
+        let mut config: Option<Vec<Settings>> = None;
         for name in SETTINGS {
             // One by one: Redis before 7 takes only one name.
-            match permitted(link, Cmd::new().arg("CONFIG").arg("GET").arg(name)).await? {
-                Some(reply) => {
-                    let found: BTreeMap<String, String> =
-                        redis::from_redis_value(reply).map_err(|error| trouble(format!("CONFIG GET {name} cannot be read: {error}")))?;
-                    config.iter_mut().for_each(|all| all.extend(found.clone()));
-                }
-                None => {
-                    config = None;
-                    break;
-                }
+            let Some(replies) = permitted_each(link, Cmd::new().arg("CONFIG").arg("GET").arg(name)).await? else {
+                config = None;
+                break;
+            };
+            let all = config.get_or_insert_with(|| vec![Settings::new(); replies.len()]);
+            for (of_server, reply) in all.iter_mut().zip(replies) {
+                let found: Settings =
+                    redis::from_redis_value(reply).map_err(|error| trouble(format!("CONFIG GET {name} cannot be read: {error}")))?;
+                of_server.extend(found);
             }
         }
         Ok(Self { info: info.filter(|all: &Vec<Info>| !all.is_empty()), config })
-    }
-
-    /// A field of the first server, where all servers say the same.
-    pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        self.infos().first()?.field(name)
     }
 
     /// Each server's fields; none when we may not look.
@@ -57,9 +63,9 @@ impl About {
         self.info.as_deref().unwrap_or_default()
     }
 
-    /// A setting; `None` when we may not look, or the server does not know it.
-    pub(crate) fn setting(&self, name: &str) -> Option<&str> {
-        self.config.as_ref()?.get(name).map(String::as_str)
+    /// A setting of each server; `None` when we may not look, or a server does not know it.
+    pub(crate) fn settings(&self, name: &str) -> Option<Vec<&str>> {
+        self.config.as_ref()?.iter().map(|of_server| of_server.get(name).map(String::as_str)).collect()
     }
 }
 
@@ -103,6 +109,25 @@ pub(crate) async fn permitted(link: &Link, command: &Cmd) -> Result<Option<Value
     }
 }
 
+/// Asks each server that is written to and brings the answers of those that can be reached. `None` when this user must not ask one of them.
+pub(crate) async fn permitted_each(link: &Link, command: &Cmd) -> Result<Option<Vec<Value>>, StoreError> {
+    let (mut answers, mut failure) = (Vec::new(), None);
+    for answer in link.ask_each(command).await {
+        match answer {
+            Ok(reply) => answers.push(reply),
+            Err(error) => failure = Some(error),
+        }
+    }
+    if let Some(error) = failure.filter(|_| answers.is_empty()) {
+        return Err(error);
+    }
+    match answers.iter().find_map(refusal) {
+        None => Ok(Some(answers)),
+        Some(refused) if is_about_rights(&refused) => Ok(None),
+        Some(refused) => Err(trouble(format!("the Redis server refused it ({refused})"))),
+    }
+}
+
 /// What the server objected to, if it did.
 pub(crate) fn refusal(reply: &Value) -> Option<String> {
     match reply {
@@ -116,12 +141,8 @@ pub(crate) fn is_about_rights(refused: &str) -> bool {
     refused.starts_with("NOPERM") || refused.contains("unknown command") || refused.contains("unknown subcommand")
 }
 
-/// The texts of a reply that several servers may have given.
-fn texts(reply: Value) -> Vec<String> {
-    match reply {
-        Value::Map(of_servers) => of_servers.into_iter().flat_map(|(_, text)| texts(text)).collect(),
-        one => redis::from_redis_value(one).into_iter().collect(),
-    }
+fn text(reply: Value) -> Option<String> {
+    redis::from_redis_value(reply).ok()
 }
 
 #[cfg(test)]

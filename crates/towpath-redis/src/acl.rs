@@ -15,9 +15,13 @@ pub(crate) struct AclCommand {
 }
 
 /// What lacks when it is not allowed, though all else works.
-pub(crate) const OPTIONAL: [AclCommand; 2] = [
+pub(crate) const OPTIONAL: [AclCommand; 6] = [
     of("config|get", "the doctor, and the durability that answers name", "CONFIG GET appendonly"),
     of("acl|whoami", "the doctor says whose rights it tried", "ACL WHOAMI"),
+    of("cluster|info", "the doctor sees whether all slots are served", "CLUSTER INFO"),
+    of("slowlog|get", "the doctor sees what kept others waiting", "SLOWLOG GET 1"),
+    of("latency|latest", "the doctor sees what kept others waiting", "LATENCY LATEST"),
+    of("type", "the doctor looks whether keys hold what they should", "TYPE KEY"),
 ];
 
 const CALLS: &str = "calls and their lives";
@@ -53,6 +57,7 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
     of("pexpire", CALLS, "PEXPIRE KEY 60000"),
     of("exists", CALLS, "EXISTS KEY"),
     of("get", CALLS, "GET KEY"),
+    of("mget", CALLS, "MGET KEY"),
     of("set", CALLS, "SET KEY 1 NX"),
     of("incr", CALLS, "INCR KEY"),
     of("incrby", CALLS, "INCRBY KEY 0"),
@@ -62,6 +67,7 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
     of("zrangebyscore", CALLS, "ZRANGEBYSCORE KEY 0 0"),
     of("zrevrangebyscore", CALLS, "ZREVRANGEBYSCORE KEY 0 0"),
     of("zscore", CALLS, "ZSCORE KEY a"),
+    of("zmscore", CALLS, "ZMSCORE KEY a"),
     of("zcard", CALLS, "ZCARD KEY"),
     of("zcount", CALLS, "ZCOUNT KEY 0 0"),
     of("sadd", CALLS, "SADD KEY a"),
@@ -71,6 +77,7 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
     of("pttl", LIMITS, "PTTL KEY"),
     of("zpopmax", LIMITS, "ZPOPMAX KEY"),
     of("zremrangebyscore", LIMITS, "ZREMRANGEBYSCORE KEY 0 0"),
+    of("sunion", CALLS, "SUNION KEY"),
     of("lpush", ANSWERS, "LPUSH KEY a"),
     of("lrange", ANSWERS, "LRANGE KEY 0 0"),
     of("ltrim", ANSWERS, "LTRIM KEY 0 0"),
@@ -88,10 +95,12 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
     of("xdel", STREAMS, "XDEL KEY 0-1"),
     of("xtrim", STREAMS, "XTRIM KEY MINID 0-1"),
     of("xinfo|groups", WATCH, "XINFO GROUPS KEY"),
+    of("xinfo|stream", WATCH, "XINFO STREAM KEY"),
     of("xinfo|consumers", WATCH, "XINFO CONSUMERS KEY g"),
     of("evalsha", SCRIPTS, "EVALSHA 0000000000000000000000000000000000000000 1 KEY"),
     of("script|load", SCRIPTS, "SCRIPT LOAD return"),
     of("publish", WAKING, "PUBLISH CHANNEL doctor"),
+    of("pubsub|numsub", WAKING, "PUBSUB NUMSUB CHANNEL"),
     untried("subscribe", WAKING),
     untried("unsubscribe", WAKING),
     of("client|id", CONNECTION, "CLIENT ID"),

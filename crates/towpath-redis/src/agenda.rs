@@ -1,19 +1,43 @@
 //! When the timekeeper means to look next, and who tells it that this is too late.
 
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use towpath_core::time::Timestamp;
+
+/// What is due next, as far as it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Heads {
+    /// Of all calls.
+    pub(crate) calls: Option<Timestamp>,
+    /// Of all workers.
+    pub(crate) silence: Option<Timestamp>,
+    /// How many functions there are.
+    pub(crate) functions: usize,
+    /// Since when nobody has looked at the calls.
+    pub(crate) age: Duration,
+}
+
+impl Heads {
+    pub(crate) fn first(self) -> Option<Timestamp> {
+        self.calls.into_iter().chain(self.silence).min()
+    }
+}
 
 pub(crate) struct Agenda {
     /// The timekeeper looks then, by itself; nothing later needs to be told.
     known: AtomicI64,
     sooner: Notify,
+    /// What the timekeeper saw when it was told that it can sleep longer: it need not look again at once.
+    seen: Mutex<Option<Heads>>,
 }
 
 impl Default for Agenda {
     fn default() -> Self {
-        Self { known: AtomicI64::new(i64::MAX), sooner: Notify::new() }
+        Self { known: AtomicI64::new(i64::MAX), sooner: Notify::new(), seen: Mutex::default() }
     }
 }
 
@@ -33,5 +57,16 @@ impl Agenda {
     /// Ends when something earlier than what the timekeeper knows was noted.
     pub(crate) async fn sooner(&self) {
         self.sooner.notified().await;
+    }
+
+    /// Keeps what was seen for the timekeeper's next question.
+    pub(crate) fn keep(&self, seen: Heads) {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
+    }
+
+    /// What was kept, if this is what the timekeeper was told then.
+    pub(crate) fn kept(&self, known: Option<Timestamp>) -> Option<Heads> {
+        let kept = self.seen.lock().unwrap_or_else(PoisonError::into_inner).take();
+        kept.filter(|seen| known.is_some() && seen.first() == known)
     }
 }

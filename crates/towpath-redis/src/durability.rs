@@ -12,6 +12,8 @@ use crate::options::RedisOptions;
 
 /// How long replicas have to confirm a write.
 const CONFIRM_WITHIN_MS: u64 = 1_000;
+/// The key that is written to have written something is gone so much later.
+const MARK_KEPT_MS: u64 = 60_000;
 
 /// Why a server is not used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -74,19 +76,13 @@ pub(crate) enum Source {
 impl Keeping {
     /// Reads it off what the server says about itself.
     pub(crate) fn of(about: &About, has_waitaof: bool) -> Self {
-        let writes_log = |info: &about::Info| info.field("aof_enabled") != Some("0");
-        let log_on = about.info.is_some() && about.infos().iter().all(writes_log);
-        let (level, source) = match (about.setting("appendonly"), about.setting("appendfsync")) {
-            (Some("no"), _) => (Durability::Memory, Source::Read),
-            (Some(_), Some(_)) if about.info.is_some() && !log_on => (Durability::Memory, Source::Read),
-            (Some(_), Some("always")) if about.setting("no-appendfsync-on-rewrite") == Some("yes") => (Durability::Everysec, Source::Read),
-            (Some(_), Some("always")) => (Durability::Always, Source::Read),
-            (Some(_), Some("everysec")) => (Durability::Everysec, Source::Read),
-            (Some(_), Some(_)) => (Durability::Memory, Source::Read), // `no`: the kernel writes when it likes
-            _ if log_on => (Durability::Everysec, Source::Assumed),
-            _ if about.info.is_some() => (Durability::Memory, Source::Read),
-            _ => (Durability::Memory, Source::Assumed),
-        };
+        let servers = about.infos().len().max(about.config.as_ref().map_or(0, Vec::len)).max(1);
+        let level = |server: usize| level(about.infos().get(server), about.config.as_ref().and_then(|all| all.get(server)));
+        // The weakest of them decides: nobody knows on which a call will lie.
+        let (level, source) = (0..servers)
+            .map(level)
+            .min_by_key(|(level, source)| (*level, *source == Source::Read))
+            .unwrap_or((Durability::Memory, Source::Assumed));
         let replicas = about.infos().iter().map(|info| u32::try_from(info.replicas_online()).unwrap_or(u32::MAX)).min();
         Self { level, source, replicas, has_waitaof }
     }
@@ -134,6 +130,23 @@ impl Keeping {
     }
 }
 
+/// What one server keeps.
+fn level(info: Option<&about::Info>, settings: Option<&about::Settings>) -> (Durability, Source) {
+    let log_on = info.is_some_and(|info| info.field("aof_enabled") != Some("0"));
+    let setting = |name: &str| settings.and_then(|settings| settings.get(name)).map(String::as_str);
+    match (setting("appendonly"), setting("appendfsync")) {
+        (Some("no"), _) => (Durability::Memory, Source::Read),
+        (Some(_), Some(_)) if info.is_some() && !log_on => (Durability::Memory, Source::Read),
+        (Some(_), Some("always")) if setting("no-appendfsync-on-rewrite") == Some("yes") => (Durability::Everysec, Source::Read),
+        (Some(_), Some("always")) => (Durability::Always, Source::Read),
+        (Some(_), Some("everysec")) => (Durability::Everysec, Source::Read),
+        (Some(_), Some(_)) => (Durability::Memory, Source::Read), // `no`: the kernel writes when it likes
+        _ if log_on => (Durability::Everysec, Source::Assumed),
+        _ if info.is_some() => (Durability::Memory, Source::Read),
+        _ => (Durability::Memory, Source::Assumed),
+    }
+}
+
 /// Why a server's level is not enough.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{lacks}: {advice}")]
@@ -162,7 +175,7 @@ pub(crate) struct Guarantee {
 impl Guarantee {
     /// Asks the server, and refuses it when it gives less than was asked for.
     pub(crate) async fn read(link: &Link, wanted: Wanted) -> Result<Self, Unfit> {
-        let keeping = look(link).await?;
+        let keeping = look(link, wanted).await?;
         Self::new(wanted, keeping).map_err(|refused| Unfit::Refused(refused.to_string()))
     }
 
@@ -177,7 +190,7 @@ impl Guarantee {
 
     /// Asks again, after a new connection. When the server gives less than before, acknowledgements say so from now on.
     pub(crate) async fn read_again(&self, link: &Link) -> Result<(), StoreError> {
-        let keeping = look(link).await?;
+        let keeping = look(link, self.wanted).await?;
         let before = std::mem::replace(&mut *self.keeping.write().unwrap_or_else(PoisonError::into_inner), keeping);
         if let Err(refused) = keeping.grant(self.wanted) {
             tracing::error!("writes are not confirmed any more: {refused}");
@@ -193,8 +206,9 @@ impl Guarantee {
         keeping.grant(self.wanted).unwrap_or(keeping.level)
     }
 
-    /// What to send behind a write, on the same connection and in the same flush. Often nothing.
-    pub(crate) fn commands_after_write(&self) -> Vec<Cmd> {
+    /// What to send behind a write, on the same connection and in the same flush: the last of it asks. Often nothing. `key` lies where the
+    /// write does.
+    pub(crate) fn commands_after_write(&self, key: &str) -> Vec<Cmd> {
         let keeping = self.keeping();
         if self.wanted.level != Some(Durability::Replicated) {
             return Vec::new();
@@ -207,7 +221,10 @@ impl Guarantee {
             command.arg("WAIT");
         }
         command.arg(self.wanted.replicas).arg(CONFIRM_WITHIN_MS);
-        vec![command]
+        // A connection that has written nothing waits for nothing, on some servers: what it found may not be confirmed for that.
+        let mut write = Cmd::new();
+        write.arg("SET").arg(key).arg(1).arg("PX").arg(MARK_KEPT_MS);
+        vec![write, command]
     }
 
     /// What the write was worth, by the replies to [`Guarantee::commands_after_write`].
@@ -237,13 +254,17 @@ impl Guarantee {
     }
 }
 
-async fn look(link: &Link) -> Result<Keeping, StoreError> {
+async fn look(link: &Link, wanted: Wanted) -> Result<Keeping, StoreError> {
     let about = About::ask(link).await?;
-    Ok(Keeping::of(&about, has_waitaof(link).await?))
+    Ok(Keeping::of(&about, has_waitaof(link, wanted).await?))
 }
 
-/// Whether the server knows `WAITAOF` and this user may use it. Asked to wait for nobody, it answers at once.
-pub(crate) async fn has_waitaof(link: &Link) -> Result<bool, StoreError> {
+/// Whether the server knows `WAITAOF` and this user may use it. Asked to wait for nobody, it answers at once. Not asked where nobody would
+/// use it: few users have the right, and the server keeps a record of those who try without.
+pub(crate) async fn has_waitaof(link: &Link, wanted: Wanted) -> Result<bool, StoreError> {
+    if wanted.level != Some(Durability::Replicated) {
+        return Ok(false);
+    }
     let mut command = Cmd::new();
     command.arg("WAITAOF").arg(0).arg(0).arg(0);
     let reply = link.ask_all(&[command]).await?;
@@ -252,7 +273,7 @@ pub(crate) async fn has_waitaof(link: &Link) -> Result<bool, StoreError> {
 
 /// How many replicas have it: `WAIT` says a number, `WAITAOF` that of the own disk first. Of several servers the least.
 fn confirmations(replies: &[Value]) -> Result<u64, String> {
-    match replies.first() {
+    match replies.last() {
         Some(Value::Int(replicas)) => Ok(u64::try_from(*replicas).unwrap_or(0)),
         Some(Value::Array(parts)) => match parts.as_slice() {
             [Value::Int(own), Value::Int(replicas)] if *own >= 1 => Ok(u64::try_from(*replicas).unwrap_or(0)),

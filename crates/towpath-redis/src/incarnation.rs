@@ -1,17 +1,18 @@
 //! Noticing that the data of the server is not what it was: flushed, or an older copy that came back. It is said loudly, whoever waits for
 //! what is gone is woken, and the workers of this process are introduced again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 use tokio::sync::{Notify, watch};
 use towpath_core::names::WorkerId;
 use towpath_core::store::StoreError;
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{HEALTHY_FOR, RegisterWorker};
 
+use crate::keys::Keys;
 use crate::link::Link;
 use crate::news::{CONFIG, FUNCTIONS};
 use crate::pause::pause;
@@ -40,14 +41,17 @@ pub(crate) struct Incarnation {
 struct Seen {
     /// Written once by whoever finds none.
     name: Option<String>,
+    /// The same on each master of a Cluster, by key. A key goes with its slot, so it may be on another master the next time, or a master
+    /// may be known by another key; but a key that was seen once stays what it is.
+    marks: BTreeMap<String, String>,
     /// The latest submit. In one data set it only rises.
     sequence: u64,
 }
 
 impl Incarnation {
     /// Looks for the first time.
-    pub(crate) async fn find(link: &Link, shared: (&str, &str)) -> Result<Self, StoreError> {
-        let seen = Mutex::new(named(link, shared).await?);
+    pub(crate) async fn find(link: &Link, keys: &Keys) -> Result<Self, StoreError> {
+        let seen = Mutex::new(look(link, keys, &[]).await?);
         Ok(Self { seen, doubt: Notify::new(), losses: Mutex::default(), introduced: Mutex::default() })
     }
 
@@ -83,16 +87,30 @@ impl Incarnation {
             .collect()
     }
 
-    /// What was lost between what was seen before and what is seen now.
-    fn compare(&self, now: &Seen) -> Option<String> {
+    /// What was lost between what was seen before and what is seen now, with a name that everybody gives it who notices.
+    fn compare(&self, mut now: Seen) -> Option<(String, String)> {
         let mut seen = lock(&self.seen);
         let before = std::mem::replace(&mut *seen, now.clone());
-        if before.name != now.name {
-            return Some("it was flushed, or another data set took its place: calls that were accepted before are gone".to_owned());
-        }
-        let back = before.sequence.saturating_sub(now.sequence);
-        (back > 0)
-            .then(|| format!("an older copy came back: at least {back} calls that were accepted are gone, and what became of others since"))
+        let replaced = before.marks.iter().find_map(|(key, mark)| now.marks.get(key).filter(|now| *now != mark).map(|now| (key, now)));
+        let loss = if before.name != now.name {
+            let says = "it was flushed, or another data set took its place: calls that were accepted before are gone";
+            Some((now.name.clone().unwrap_or_default(), says.to_owned()))
+        } else if let Some((key, mark)) = replaced {
+            let says = "one master of the Cluster was flushed, or another data set took its place: calls of functions that it has are gone";
+            Some((format!("{key} {mark}"), says.to_owned()))
+        } else {
+            let back = before.sequence.saturating_sub(now.sequence);
+            let says =
+                format!("an older copy came back: at least {back} calls that were accepted are gone, and what became of others since");
+            (back > 0).then(|| (format!("sequence {}", now.sequence), says))
+        };
+        now.marks.extend(before.marks.into_iter().filter(|(key, _)| !now.marks.contains_key(key)).collect::<Vec<_>>());
+        seen.marks = now.marks;
+        loss
+    }
+
+    fn keys_seen(&self) -> Vec<String> {
+        lock(&self.seen).marks.keys().cloned().collect()
     }
 
     fn to_introduce(&self, now: Timestamp) -> Vec<RegisterWorker> {
@@ -106,15 +124,39 @@ impl Incarnation {
 impl RedisStore {
     /// Looks whether the data is still what it was.
     async fn look_at_incarnation(&self) -> Result<(), StoreError> {
-        let (name, sequence) = (self.shared.keys.incarnation(), self.shared.keys.sequence());
-        let now = named(&self.shared.link, (&name, &sequence)).await?;
-        match self.shared.incarnation.compare(&now) {
+        let shared = &self.shared;
+        let now = look(&shared.link, &shared.keys, &shared.incarnation.keys_seen()).await?;
+        match shared.incarnation.compare(now) {
             None => Ok(()),
-            Some(loss) => self.begin_anew(&loss).await,
+            Some((name, loss)) => self.begin_anew(&name, &loss).await,
         }
     }
 
-    async fn begin_anew(&self, loss: &str) -> Result<(), StoreError> {
+    /// Writes down what was noticed, for people who look later; several may notice the same.
+    async fn write_down_loss(&self, name: &str, loss: &str) {
+        let (losses, now) = (self.shared.keys.losses(), self.shared.now());
+        let (mut write, mut all) = (Cmd::new(), Cmd::new());
+        write.arg("HSETNX").arg(&losses).arg(name).arg(format!("{} {loss}", now.as_millis()));
+        all.arg("HGETALL").arg(&losses);
+        let written = async {
+            self.shared.link.ask(&write).await?;
+            let known = value::array("HGETALL", self.shared.link.ask(&all).await?)?;
+            let mut forget = Cmd::new();
+            forget.arg("HDEL").arg(&losses);
+            let is_old = |pair: &&[Value]| value::text(&pair[1]).and_then(read_loss).is_none_or(|(at, _)| now.since(at) > SHOWN_FOR);
+            let old: Vec<_> = known.chunks_exact(2).filter(is_old).filter_map(|pair| value::bytes(&pair[0])).collect();
+            if !old.is_empty() {
+                forget.arg(old);
+                self.shared.link.ask(&forget).await?;
+            }
+            Ok::<_, StoreError>(())
+        };
+        if let Err(error) = written.await {
+            tracing::debug!(%error, "what was lost could not be written down");
+        }
+    }
+
+    async fn begin_anew(&self, name: &str, loss: &str) -> Result<(), StoreError> {
         let shared = &self.shared;
         tracing::error!(store = %shared.options, "the data of this Redis was replaced: {loss}; workers register again by themselves");
         {
@@ -125,6 +167,7 @@ impl RedisStore {
                 format!("the data of this Redis was replaced: {loss}; see what made it so, and submit again what is missing"),
             ));
         }
+        self.write_down_loss(name, loss).await;
         shared.held.forget_all();
         shared.news.look_at(&[FUNCTIONS, CONFIG]);
         self.rooms_in_use().iter().for_each(|room| room.ring());
@@ -155,20 +198,47 @@ pub(crate) async fn watch_for_ever(shared: Weak<Shared>, mut lives: watch::Recei
     }
 }
 
-/// The data set, which is given a name if it has none.
-async fn named(link: &Link, (name, sequence): (&str, &str)) -> Result<Seen, StoreError> {
-    let (mut read, mut count, mut write) = (Cmd::new(), Cmd::new(), Cmd::new());
-    read.arg("GET").arg(name);
-    count.arg("GET").arg(sequence);
-    let mut known = link.ask(&read).await?;
-    let count = link.ask(&count).await?;
-    if value::text(&known).is_none() {
-        write.arg("SET").arg(name).arg(secret_name()).arg("NX");
-        link.ask(&write).await?;
-        known = link.ask(&read).await?; // another process may have been faster
+/// A loss as it is written down: when, and what.
+pub(crate) fn read_loss(text: &str) -> Option<(Timestamp, &str)> {
+    let (at, loss) = text.split_once(' ')?;
+    Some((Timestamp::from_millis(at.parse().ok()?), loss))
+}
+
+/// The data set. Whatever has no name is given one: the whole, and in a Cluster each master.
+async fn look(link: &Link, keys: &Keys, seen: &[String]) -> Result<Seen, StoreError> {
+    let (name, sequence) = (keys.incarnation(), keys.sequence());
+    let mut marks = link.key_on_each_master(&name);
+    marks.extend(seen.iter().cloned());
+    marks.sort_unstable();
+    marks.dedup();
+    let named: Vec<String> = marks.into_iter().chain([name.clone()]).collect();
+    let mut texts = read_all(link, named.iter().chain([&sequence])).await?;
+    let count = texts.pop().flatten();
+    let unnamed = named.iter().zip(&texts).filter(|(_, text)| text.is_none()).map(|(key, _)| key);
+    let write: Vec<Cmd> = unnamed.map(|key| command(&["SET", key, &secret_name(), "NX"])).collect();
+    if !write.is_empty() {
+        link.ask_all(&write).await?.into_iter().try_for_each(|reply| value::checked(reply).map(drop))?;
+        texts = read_all(link, named.iter()).await?; // another process may have been faster
     }
-    let sequence = value::text(&count).and_then(|count| count.parse().ok()).unwrap_or_default();
-    Ok(Seen { name: value::text(&known).map(str::to_owned), sequence })
+    let mut marks: BTreeMap<String, String> = named.into_iter().zip(texts).filter_map(|(key, text)| Some((key, text?))).collect();
+    let name = marks.remove(&name);
+    Ok(Seen { name, marks, sequence: count.and_then(|count| count.parse().ok()).unwrap_or_default() })
+}
+
+async fn read_all<'a>(link: &Link, keys: impl Iterator<Item = &'a String>) -> Result<Vec<Option<String>>, StoreError> {
+    let text = |reply: Value| value::text(&reply).map(str::to_owned);
+    if !link.is_cluster() {
+        let words: Vec<&str> = ["MGET"].into_iter().chain(keys.map(String::as_str)).collect();
+        return Ok(value::array("MGET", link.ask(&command(&words)).await?)?.into_iter().map(text).collect());
+    }
+    let get: Vec<Cmd> = keys.map(|key| command(&["GET", key])).collect();
+    link.ask_all(&get).await?.into_iter().map(|reply| value::checked(reply).map(text)).collect()
+}
+
+fn command(words: &[&str]) -> Cmd {
+    let mut command = Cmd::new();
+    command.arg(words);
+    command
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use redis::Cmd;
 use towpath_core::call::CallState;
 use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
-use towpath_core::names::CallId;
+use towpath_core::names::{CallId, FunctionKey, WorkerId};
 use towpath_core::store::{InspectStore, StoreError};
 use towpath_core::worker::WorkerView;
 
@@ -51,6 +51,10 @@ impl InspectStore for RedisStore {
     async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
         self.write_down_all_deliveries().await?;
         self.list_workers().await
+    }
+
+    async fn offered_by(&self, worker: &WorkerId) -> Result<Option<Vec<FunctionKey>>, StoreError> {
+        self.offers_of(worker).await
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {

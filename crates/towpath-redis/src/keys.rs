@@ -17,6 +17,11 @@ impl Keys {
         Self { prefix: Arc::from(prefix) }
     }
 
+    /// What our own keys begin with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// All that belongs to one function.
     pub(crate) fn function(&self, function: &FunctionKey) -> FunctionKeys {
         let stream = format!("function:stream:{}:{}", function.scope, function.name);
@@ -73,6 +78,11 @@ impl Keys {
         format!("{}:incarnation", self.prefix)
     }
 
+    /// Hash: what somebody noticed to be lost -> when, and what.
+    pub(crate) fn losses(&self) -> String {
+        format!("{}:losses", self.prefix)
+    }
+
     /// Hash: `version` and `updated_at` of the shared configuration.
     pub(crate) fn config(&self) -> String {
         format!("{}:config", self.prefix)
@@ -98,6 +108,11 @@ impl Keys {
             Some(window) => format!("{seeds}-{window}"),
             None => format!("{}:{{{seeds}}}:{state}", self.prefix),
         }
+    }
+
+    /// String beside another key: written so that a connection has written something there, which replicas then confirm.
+    pub(crate) fn confirmed(&self, beside: &str) -> String {
+        format!("{}:confirmed:{{{}}}", self.prefix, hash_tag(beside).unwrap_or(beside))
     }
 
     /// A key that is written to prove that the store can write.
@@ -157,6 +172,31 @@ fn tagged(stream: &str) -> String {
 fn hash_tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     rest.split_once('}').map(|(tag, _)| tag).filter(|tag| !tag.is_empty())
+}
+
+/// What a key of ours or of the wire may hold, as `TYPE` says it; `None` when nothing is known about it.
+pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]> {
+    if let Some(own) = key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(':')) {
+        let (room, of_function) = own.split_once(":{").map_or((own, false), |(room, _)| (room, true));
+        return match (room, of_function) {
+            ("calls" | "requests" | "outcomes" | "progress" | "counts" | "busy" | "idempotency" | "function", true) => Some(&["hash"]),
+            ("due" | "index" | "ready" | "dead" | "workers", true) | ("heartbeats", false) => Some(&["zset"]),
+            ("aside", true) | ("functions", false) => Some(&["set"]),
+            ("workers" | "where" | "config" | "losses", false) => Some(&["hash"]),
+            ("sequence", false) | ("incarnation", _) | ("confirmed", true) => Some(&["string"]),
+            _ => None,
+        };
+    }
+    let rest = key.strip_prefix("function:")?;
+    match rest.split_once(':') {
+        // Each may also be the set of a function whose name begins so.
+        Some(("stream", _)) => Some(&["stream", "set"]),
+        Some(("meta", _)) => Some(&["hash", "set"]),
+        Some(("response", call)) if call.starts_with("sent:") => Some(&["string", "set"]),
+        Some(("response", _)) => Some(&["list", "set"]),
+        None if key == GLOBAL_CONFIG => Some(&["string"]),
+        _ => Some(&["set"]),
+    }
 }
 
 /// Why a function cannot be kept in a Cluster: no key of ours could lie beside its stream.
@@ -219,6 +259,52 @@ mod tests {
         }
         for name in ["a}", "{", "a{}b", "}{"] {
             assert!(unfit_for_cluster(&function("__global__", name)).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn of_every_key_is_known_what_it_holds() {
+        let keys = Keys::new("mine");
+        let of = keys.function(&function("wf-7", "a{b}c"));
+        let of_function = [
+            (of.calls, "hash"),
+            (of.requests, "hash"),
+            (of.outcomes, "hash"),
+            (of.progress, "hash"),
+            (of.due, "zset"),
+            (of.index, "zset"),
+            (of.ready, "zset"),
+            (of.aside, "set"),
+            (of.dead, "zset"),
+            (of.counts, "hash"),
+            (of.busy, "hash"),
+            (of.idempotency, "hash"),
+            (of.definition, "hash"),
+            (of.workers, "zset"),
+            (of.stream, "stream"),
+        ];
+        let of_all = [
+            (keys.functions(), "set"),
+            (keys.workers(), "hash"),
+            (keys.heartbeats(), "zset"),
+            (keys.whereabouts(), "hash"),
+            (keys.sequence(), "string"),
+            (keys.incarnation(), "string"),
+            (format!("{}:{{7}}", keys.incarnation()), "string"),
+            (keys.losses(), "hash"),
+            (keys.confirmed("function:response:inbox:c"), "string"),
+            (keys.config(), "hash"),
+            (Keys::inbox("c", None), "list"),
+            (registry(&FunctionName::new("add").unwrap()), "set"),
+            (meta(&WorkerId::new("w1").unwrap(), &FunctionName::new("add").unwrap()), "hash"),
+            (response(&CallId::new("c1").unwrap()), "list"),
+            (GLOBAL_CONFIG.to_owned(), "string"),
+        ];
+        for (key, kind) in of_function.into_iter().chain(of_all) {
+            assert_eq!(kind_of("mine", &key).and_then(<[_]>::first), Some(&kind), "{key}");
+        }
+        for key in ["mine:else", "others:calls:{x}", "mine", "minefield:functions"] {
+            assert_eq!(kind_of("mine", key), None, "{key}");
         }
     }
 

@@ -23,6 +23,7 @@
 //! | `registry` | functions, workers, the shared configuration |
 //! | `timers`, `agenda` | what happens by itself |
 //! | `pages` | calls that are listed together |
+//! | `presence` | noticing that somebody went away |
 //! | `timing` | how soon it is looked for what goes wrong |
 //! | `sweep` | short streams, and what fell between a stream and a worker |
 //! | `inspect` | reads for people |
@@ -49,6 +50,7 @@ mod options;
 mod pages;
 mod pause;
 mod pieces;
+mod presence;
 mod record;
 mod registry;
 mod room;

@@ -1,6 +1,7 @@
 //! How a call is written down: its life as a few lines of text that a script can read, and behind them tagged pieces: how it ended, and
 //! what was asked. What is large stands apart.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_core::call::{Call, CallRequest, CallState};
@@ -26,7 +27,7 @@ pub(crate) struct Life {
     /// The idempotency key that leads to it.
     pub(crate) key: Option<IdempotencyKey>,
     /// The lists on which somebody waits for it.
-    pub(crate) channels: Vec<String>,
+    pub(crate) channels: Arc<[String]>,
     /// It is listed on a page with others that came with it, and has no line of its own in the index and on the agenda.
     pub(crate) paged: bool,
     /// How many bytes at the end of its record say what was asked; 0 when that stands apart. A change leaves them as they are.
@@ -52,7 +53,8 @@ pub(crate) fn letter(state: CallState) -> char {
 
 impl Life {
     /// A call as it is when the store takes it.
-    pub(crate) fn submitted(call: Call, key: Option<IdempotencyKey>, channels: Vec<String>) -> Self {
+    pub(crate) fn submitted(call: Call, key: Option<IdempotencyKey>, channels: impl Into<Arc<[String]>>) -> Self {
+        let channels = channels.into();
         let (entry, sequence, paged, kept, tail_apart) = (String::new(), 0, false, 0, false);
         Self { version: 1, entry, sequence, key, channels, paged, kept, tail_apart, call }
     }
@@ -76,14 +78,20 @@ impl Life {
         (text, Some(tail))
     }
 
-    /// The first lines, which say which call it is and how far it has come.
-    pub(crate) fn head(&self) -> Vec<u8> {
-        let mut text = Vec::with_capacity(48);
-        self.write_head(&mut text);
-        text
+    /// The same record with another call in it.
+    pub(crate) fn with(&self, call: Call) -> Self {
+        let next = self.next(self.entry.clone(), Arc::clone(&self.channels), call);
+        Self { version: self.version, ..next }
     }
 
-    fn write_head(&self, text: &mut Vec<u8>) {
+    /// The same call as it is after a change.
+    pub(crate) fn next(&self, entry: String, channels: Arc<[String]>, call: Call) -> Self {
+        let &Self { version, sequence, paged, kept, tail_apart, .. } = self;
+        Self { version: version + 1, entry, sequence, key: self.key.clone(), channels, paged, kept, tail_apart, call }
+    }
+
+    /// The first lines, which say which call it is and how far it has come.
+    pub(crate) fn write_head(&self, text: &mut Vec<u8>) {
         use std::io::Write as _;
         // Writing to memory does not fail.
         let _ = write!(text, "{}\n{}\n{}\n{}\n", self.version, letter(self.call.state), self.entry, self.sequence);
@@ -214,11 +222,14 @@ pub(crate) fn life_submitted_at(life: &[u8]) -> Option<Timestamp> {
     std::str::from_utf8(line).ok()?.parse().ok().map(Timestamp::from_millis)
 }
 
-/// A request without its params and item, which stand beside it in the stream's entry; a script puts them together.
-pub(crate) fn write_request_extras(request: &CallRequest) -> Vec<u8> {
+/// The letter behind which the params follow, whatever their length: nothing comes after them.
+const PARAMS: u8 = b'=';
+
+/// A request but for its params, which come behind this.
+pub(crate) fn write_request_lead(request: &CallRequest) -> Vec<u8> {
     let mut out = Writer::default();
-    if request.input_item.as_ref().is_some_and(|item| item.is_empty()) {
-        out.put(b'i', b""); // the script takes an empty item for none
+    if let Some(item) = &request.input_item {
+        out.put(b'i', item.as_bytes());
     }
     if let Some(key) = &request.idempotency_key {
         out.put(b'k', key.as_str().as_bytes());
@@ -232,10 +243,19 @@ pub(crate) fn write_request_extras(request: &CallRequest) -> Vec<u8> {
     if let Some(trace) = &request.traceparent {
         out.put(b't', trace.as_bytes());
     }
-    out.done()
+    let mut lead = out.done();
+    lead.push(PARAMS);
+    lead
 }
 
-/// Reads a request as a script put it together: extras, params, item.
+/// A whole request.
+pub(crate) fn write_request(request: &CallRequest) -> Vec<u8> {
+    let mut text = write_request_lead(request);
+    text.extend_from_slice(request.params.as_bytes());
+    text
+}
+
+/// Reads a request.
 pub(crate) fn read_request(function: &FunctionKey, bytes: &[u8]) -> Result<CallRequest, StoreError> {
     let mut request = CallRequest {
         function: function.clone(),
@@ -247,11 +267,15 @@ pub(crate) fn read_request(function: &FunctionKey, bytes: &[u8]) -> Result<CallR
         traceparent: None,
     };
     let broken = || StoreError::Corrupt(format!("the request of a call of '{function}' is not one"));
-    for piece in Pieces::of(bytes) {
-        let (tag, value) = piece.ok_or_else(broken)?;
+    let mut pieces = Pieces::of(bytes);
+    loop {
+        if let Some((PARAMS, params)) = pieces.rest().split_first().map(|(letter, rest)| (*letter, rest)) {
+            request.params = payload(params);
+            return Ok(request);
+        }
+        let (tag, value) = pieces.next().flatten().ok_or_else(broken)?;
         let text = || std::str::from_utf8(value).map_err(|_| broken());
         match tag {
-            b'p' => request.params = payload(value),
             b'i' => request.input_item = Some(payload(value)),
             b'k' => request.idempotency_key = Some(IdempotencyKey::new(text()?).map_err(|_| broken())?),
             b'd' => request.depth = text()?.parse().map_err(|_| broken())?,
@@ -260,7 +284,6 @@ pub(crate) fn read_request(function: &FunctionKey, bytes: &[u8]) -> Result<CallR
             _from_a_newer_version => {}
         }
     }
-    Ok(request)
 }
 
 pub(crate) fn payload(bytes: &[u8]) -> towpath_core::payload::Payload {
@@ -297,11 +320,38 @@ mod tests {
         (call.failures, call.crashes, call.delivery) = (1, 2, 4);
         call.outcome = Some(Outcome::Ok(payload(b"{\"a\":\n1}")));
         let key = Some(IdempotencyKey::new("k\\n").unwrap());
-        let busy = Life { version: 4, key, channels: vec!["a".into(), "b".into()], paged: true, kept: 6, ..life(call) };
+        let busy = Life { version: 4, key, channels: Arc::from(["a".into(), "b".into()]), paged: true, kept: 6, ..life(call) };
         let mut record = busy.write().0;
-        record.extend_from_slice(b"p3:\n\n1");
+        record.extend_from_slice(b"={\n\"}\n");
         assert_eq!(Life::read(&id, &record).unwrap(), busy);
-        assert_eq!(request_in(&record, busy.kept), Some(&b"p3:\n\n1"[..]));
+        assert_eq!(request_in(&record, busy.kept), Some(&b"={\n\"}\n"[..]));
+    }
+
+    #[test]
+    fn a_request_comes_back_as_it_was_written() {
+        let function: FunctionKey = FunctionKey::global("add".parse().unwrap());
+        let plain = CallRequest {
+            function: function.clone(),
+            params: payload(b"=1:\n"),
+            input_item: None,
+            idempotency_key: None,
+            depth: 0,
+            parent: None,
+            traceparent: None,
+        };
+        let full = CallRequest {
+            params: payload(b""),
+            input_item: Some(payload(b"=")),
+            idempotency_key: Some(IdempotencyKey::new("k").unwrap()),
+            depth: 3,
+            parent: Some(CallId::new("p").unwrap()),
+            traceparent: Some("00-1".into()),
+            ..plain.clone()
+        };
+        for request in [plain, full] {
+            assert_eq!(read_request(&function, &write_request(&request)).unwrap(), request);
+        }
+        assert!(read_request(&function, b"i1:").is_err() && read_request(&function, b"").is_err());
     }
 
     #[test]

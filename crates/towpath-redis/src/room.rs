@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -27,7 +27,7 @@ pub(crate) struct Room {
     pub(crate) member: String,
     pub(crate) keys: FunctionKeys,
     pub(crate) submits: Arc<Lane<ToSubmit, Judged>>,
-    pub(crate) moves: Arc<Lane<Move, bool>>,
+    pub(crate) moves: Arc<Lane<Arc<Move>, bool>>,
     /// Counts what may have brought work outside the stream, or room for it.
     bell: watch::Sender<u64>,
     /// Counts what a reader should look up for.
@@ -36,6 +36,9 @@ pub(crate) struct Room {
     looked_at: watch::Sender<u64>,
     /// How many calls run at once is limited, so that the end of one is news for those who wait.
     limit: AtomicU8,
+    /// The list on which this process hears about the function's calls, once it has one.
+    pub(crate) inbox: OnceLock<Arc<str>>,
+    pub(crate) inbox_is_read: AtomicBool,
     /// Workers that may be given as many calls as they want, and when that was last seen.
     unlimited: Mutex<HashMap<WorkerId, Timestamp>>,
     /// A reader is at work.
@@ -49,7 +52,7 @@ pub(crate) struct Room {
     /// Workers of this process that may have been given something which did not arrive.
     bereft: Mutex<HashSet<String>>,
     /// The connection that the last reader blocked on, for the next one.
-    pub(crate) line: Mutex<Option<Exclusive>>,
+    line: Mutex<Option<Exclusive>>,
     /// How often the stream was swept.
     pub(crate) sweeps: AtomicU64,
     /// The submit sequence up to which the latest walk through the calls went.
@@ -71,6 +74,8 @@ impl Room {
             looked_at: watch::Sender::new(0),
             nudges: watch::Sender::new(0),
             limit: AtomicU8::new(0),
+            inbox: OnceLock::new(),
+            inbox_is_read: AtomicBool::new(false),
             unlimited: Mutex::default(),
             reading: AtomicBool::new(false),
             read_before: AtomicBool::new(false),
@@ -110,6 +115,11 @@ impl Room {
     /// Nothing was left outside the stream when the bell stood there.
     pub(crate) fn nothing_since(&self, rung: u64) {
         self.looked_at.send_modify(|looked| *looked = (*looked).max(rung));
+    }
+
+    /// The connection stays with the function between two reads: claims come and go, and connecting takes longer than most calls.
+    pub(crate) fn kept_line(&self) -> MutexGuard<'_, Option<Exclusive>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A worker of this process may have been given something that did not arrive.

@@ -30,8 +30,10 @@ use crate::link::{Link, Script, trouble};
 use crate::news::{Heard, News};
 use crate::options::RedisOptions;
 use crate::pause::pause;
-use crate::registry::PeersSeen;
+use crate::presence::{self, Presence};
+use crate::registry::{PeersSeen, Said};
 use crate::room::Room;
+use crate::script::Args;
 use crate::sweep::{sweep_for_ever, tend_for_ever};
 use crate::value;
 
@@ -59,12 +61,15 @@ pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) held: HeldCalls,
     pub(crate) agenda: Agenda,
+    pub(crate) presence: Presence,
     /// The data set as it was when it was last looked at.
     pub(crate) incarnation: Arc<Incarnation>,
     /// What was last seen of each function's workers on the wire.
     pub(crate) peers_seen: PeersSeen,
     /// Checks of limits that wait to go together.
     pub(crate) crowds: Crowds,
+    /// What was said of each worker of this process, and when.
+    pub(crate) said: Said,
     rooms: Mutex<HashMap<FunctionKey, Arc<Room>>>,
 }
 
@@ -78,6 +83,7 @@ impl RedisStore {
         tokio::spawn(follow_the_server(Arc::downgrade(&store.shared), clock));
         tokio::spawn(sweep_for_ever(Arc::downgrade(&store.shared)));
         tokio::spawn(tend_for_ever(Arc::downgrade(&store.shared)));
+        tokio::spawn(presence::watch_for_ever(Arc::downgrade(&store.shared)));
         Ok(store)
     }
 
@@ -90,7 +96,7 @@ impl RedisStore {
     async fn start(options: RedisOptions, link: Link, clock: Arc<dyn Clock>, lives_by_the_server: bool) -> Result<Self, Unfit> {
         let guarantee = Guarantee::read(&link, Wanted::from(&options)).await?;
         let keys = Keys::new(&options.prefix);
-        let incarnation = Incarnation::find(&link, (&keys.incarnation(), &keys.sequence())).await?;
+        let incarnation = Incarnation::find(&link, &keys).await?;
         let (heard, listen) = mpsc::unbounded_channel();
         let news = News::start(link.clone(), keys.news(options.database), heard).await?;
         let shared = Shared {
@@ -108,9 +114,11 @@ impl RedisStore {
             queue: Queue::default(),
             held: HeldCalls::default(),
             agenda: Agenda::default(),
+            presence: Presence::default(),
             incarnation: Arc::new(incarnation),
             peers_seen: PeersSeen::default(),
             crowds: Crowds::default(),
+            said: Said::default(),
             rooms: Mutex::default(),
         };
         let store = Self { shared: Arc::new(shared) };
@@ -146,7 +154,10 @@ impl RedisStore {
 
     /// Refuses a function that cannot be kept here.
     pub(crate) fn check_place(&self, function: &FunctionKey) -> Result<(), StoreError> {
-        match unfit_for_cluster(function).filter(|_| self.shared.link.is_cluster()) {
+        if !self.shared.link.is_cluster() {
+            return Ok(());
+        }
+        match unfit_for_cluster(function) {
             Some(why) => Err(trouble(why)),
             None => Ok(()),
         }
@@ -190,14 +201,24 @@ impl Shared {
     }
 
     /// Runs a script that takes something, and makes sure that it is kept as well as was asked for.
-    pub(crate) async fn run_durably(&self, script: &Script, keys: &[&str], args: &[Vec<u8>]) -> Result<(Value, Durability), StoreError> {
-        let confirm = self.guarantee.commands_after_write();
+    pub(crate) async fn run_durably(&self, script: &Script, keys: &[&str], args: &Args) -> Result<(Value, Durability), StoreError> {
+        let confirm = self.guarantee.commands_after_write(&self.keys.confirmed(keys.first().copied().unwrap_or_default()));
         if confirm.is_empty() {
-            let reply = self.link.run(script, keys, args).await?;
+            let reply = self.link.run_args(script, keys, args).await?;
             return Ok((reply, self.guarantee.judge(&[])?));
         }
         let (reply, confirmed) = self.link.run_with(script, keys, args, &confirm).await?;
         Ok((reply, self.guarantee.judge(&confirmed)?))
+    }
+
+    /// Makes sure that whatever lies beside this key is kept as well as was asked for: what was written before by others, too.
+    pub(crate) async fn confirm(&self, beside: &str) -> Result<(), StoreError> {
+        let confirm = self.guarantee.commands_after_write(&self.keys.confirmed(beside));
+        if confirm.is_empty() {
+            return Ok(());
+        }
+        let confirmed = self.link.ask_and_wait(&confirm).await?;
+        self.guarantee.judge(&confirmed).map(drop)
     }
 
     pub(crate) fn location(&self) -> String {

@@ -3,16 +3,18 @@
 //!
 //! | room | what it does |
 //! |---|---|
+//! | `rounds` | goes from function to function, and passes by those at rest |
 //! | `abandoned` | entries that somebody read and never dealt with |
 //! | `vanished` | calls whose entry is gone |
 //! | `beside_old` | functions that old workers serve: streams kept shorter, and work put where they find it |
 
 mod abandoned;
 mod beside_old;
+mod rounds;
 mod vanished;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use towpath_core::names::WorkerId;
@@ -21,11 +23,12 @@ use towpath_core::store::StoreError;
 use crate::pause::pause;
 use crate::room::Room;
 use crate::script::{Args, TRIM};
-use crate::store::{RedisStore, Shared};
+use crate::store::RedisStore;
 use crate::value;
 use vanished::Walk;
 
 pub(crate) use beside_old::tend_for_ever;
+pub(crate) use rounds::sweep_for_ever;
 
 /// A stream is trimmed at the latest so long after something in it was acknowledged, or when so much was.
 const TRIM_AFTER: Duration = Duration::from_secs(1);
@@ -77,22 +80,28 @@ impl RedisStore {
         let keys = [room.keys.stream.as_str(), &room.keys.counts, &room.keys.ready, &room.keys.aside];
         let mut args = Args::with_capacity(1);
         args.number(look_at);
-        let reply = value::array("a trim", self.shared.link.run(&TRIM, &keys, &args).await?)?;
+        let reply = value::array("a trim", self.shared.link.run_args(&TRIM, &keys, &args).await?)?;
         let number = |place: usize| reply.get(place).and_then(value::number).unwrap_or_default();
         Ok(Trimmed { removed: number(0), may_wait: number(1), should_wait: number(2) })
     }
 
     /// Looks for what fell between the stream and a worker, and puts it where the next claim finds it.
     pub(crate) async fn sweep(&self, room: &Arc<Room>) -> Result<(), StoreError> {
+        self.sweep_all(room).await.map(drop)
+    }
+
+    /// The same. Gives whether nothing is left that could be lost without a sign.
+    async fn sweep_all(&self, room: &Arc<Room>) -> Result<bool, StoreError> {
         self.reclaim_abandoned(room).await?;
         let Trimmed { may_wait, should_wait, .. } = self.trim(room, 0).await?;
         let in_turn = room.sweeps.fetch_add(1, Ordering::Relaxed).is_multiple_of(WALK_EVERY);
+        let beside_old = self.was_served_by_old(&room.function);
         if should_wait > may_wait {
             self.rescue_vanished(room, Walk::Whole).await?;
-        } else if in_turn && should_wait > 0 && self.was_served_by_old(&room.function) {
+        } else if in_turn && should_wait > 0 && beside_old {
             self.rescue_vanished(room, Walk::Stretch).await?;
         }
-        Ok(())
+        Ok(should_wait <= 0 && !beside_old)
     }
 
     /// The same after a while, once.
@@ -134,23 +143,5 @@ impl RedisStore {
                 }
             }
         });
-    }
-}
-
-/// Sweeps the functions that this process has to do with, now and then, as long as the store is open.
-pub(crate) async fn sweep_for_ever(shared: Weak<Shared>) {
-    let Some(mut every) = shared.upgrade().map(|shared| shared.options.timing.sweep_every) else { return };
-    loop {
-        pause(every).await;
-        let Some(shared) = shared.upgrade() else { return };
-        // Processes that started together need not look together.
-        every = shared.options.timing.sweep_every;
-        every += every * u32::from(shared.caller.as_bytes()[0]) / 1_500;
-        let store = RedisStore { shared };
-        for room in store.rooms_in_use() {
-            if let Err(error) = store.sweep(&room).await {
-                tracing::debug!(function = %room.function, %error, "the stream was not swept; the next time will do");
-            }
-        }
     }
 }

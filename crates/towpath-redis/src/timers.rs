@@ -11,6 +11,7 @@ use towpath_core::names::{CallId, WorkerId};
 use towpath_core::store::{Fired, StoreError, TimerStore};
 use towpath_core::time::Timestamp;
 
+use crate::agenda::Heads;
 use crate::calls::entry::is_inbox;
 use crate::calls::moves::{Move, ended};
 use crate::pages::Listed;
@@ -20,8 +21,12 @@ use crate::room::Room;
 use crate::store::RedisStore;
 use crate::value;
 
-/// What another process has put on the agenda, and then died, is found that often by the others.
+/// How often it is looked when the next worker falls silent, and how many functions there are.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// What another process has put on the agenda, and then died, is looked for when it is missed; and without a reason so often for each
+/// function there is, but no less often than the latter.
+const LOOK_PER_FUNCTION: Duration = Duration::from_secs(1);
+const LOOK_AT_LAST: Duration = Duration::from_secs(60);
 
 /// So many pages of one function are looked at in one go: each may have hundreds of calls.
 const PAGES_AT_ONCE: usize = 16;
@@ -46,10 +51,14 @@ impl TimerStore for RedisStore {
         self.write_down_all_deliveries().await?;
         let now = self.shared.now();
         let rooms = self.all_rooms().await?;
+        let heads = self.heads(&rooms).await?;
+        let mut next = heads.iter().flatten().min().copied();
         let mut fired = Fired::default();
+        let due: Vec<Arc<Room>> =
+            rooms.into_iter().zip(&heads).filter(|(_, head)| head.is_some_and(|head| head <= now)).map(|(room, _)| room).collect();
         let mut left = limit as usize;
         while left > 0 {
-            let ComeUp { agenda, pages, more } = self.due_by(&rooms, now, left).await?;
+            let ComeUp { agenda, pages, more } = self.due_by(&due, now, left).await?;
             left -= agenda.len();
             self.fire(agenda, now, &mut fired).await?;
             for (room, firsts) in pages {
@@ -59,25 +68,52 @@ impl TimerStore for RedisStore {
                 break;
             }
         }
-        fired.next_due = self.next_due(&rooms).await?;
+        if limit > 0 {
+            let later = heads.into_iter().flatten().filter(|head| *head > now);
+            next = self.heads(&due).await?.into_iter().flatten().chain(later).min();
+        }
+        fired.next_due = next.into_iter().chain(self.next_silence().await?).min();
         self.shared.agenda.wait_until(fired.next_due);
         Ok(fired)
     }
 
     async fn due_before(&self, known: Option<Timestamp>) -> Timestamp {
         self.shared.agenda.wait_until(known);
+        let mut departures = self.shared.presence.departures();
+        let mut seen = self.shared.agenda.kept(known);
         loop {
-            match self.what_is_next().await {
-                Ok(Some(next)) if known.is_none_or(|known| next < known) => return next,
-                Ok(_) => {}
+            departures.mark_unchanged();
+            let looked = match seen {
+                Some(seen) => self.next_silence().await.map(|silence| Heads { silence, ..seen }),
+                None => self.look_at_agenda().await,
+            };
+            match looked {
+                Ok(now) if now.first().is_some_and(|first| known.is_none_or(|known| first < known)) => {
+                    return now.first().unwrap_or_default();
+                }
+                // A worker that would have fallen silent then was heard: the timekeeper need not look.
+                Ok(now) if seen.is_some() && known.is_some() && now.first() > known => {
+                    self.shared.agenda.keep(now);
+                    return now.first().unwrap_or_default();
+                }
+                Ok(now) => seen = Some(now),
                 Err(error) => tracing::debug!(%error, "what is due next is not known; looking again"),
             }
             tokio::select! {
-                () = self.shared.agenda.sooner() => {}
-                () = pause(LOOK_EVERY) => {}
+                () = self.shared.agenda.sooner() => seen = None,
+                // The sender lives in `self`, so this ends by a departure only.
+                _ = departures.changed() => seen = None,
+                () = pause(LOOK_EVERY) => {
+                    seen = seen.map(|seen| Heads { age: seen.age + LOOK_EVERY, ..seen }).filter(|seen| seen.age < look_again_after(seen.functions));
+                }
             }
         }
     }
+}
+
+/// How long nobody need look at the calls of so many functions without a reason.
+fn look_again_after(functions: usize) -> Duration {
+    LOOK_PER_FUNCTION.saturating_mul(u32::try_from(functions).unwrap_or(u32::MAX)).clamp(LOOK_EVERY, LOOK_AT_LAST)
 }
 
 impl RedisStore {
@@ -199,26 +235,24 @@ impl RedisStore {
         self.shared.link.ask(&forget).await.map(drop)
     }
 
-    async fn what_is_next(&self) -> Result<Option<Timestamp>, StoreError> {
+    /// What is due next of everything.
+    async fn look_at_agenda(&self) -> Result<Heads, StoreError> {
         self.write_down_all_deliveries().await?;
-        self.next_due(&self.all_rooms().await?).await
+        let rooms = self.all_rooms().await?;
+        let calls = self.heads(&rooms).await?.into_iter().flatten().min();
+        Ok(Heads { calls, silence: self.next_silence().await?, functions: rooms.len(), age: Duration::ZERO })
     }
 
-    async fn next_due(&self, rooms: &[Arc<Room>]) -> Result<Option<Timestamp>, StoreError> {
-        let heads: Vec<Cmd> = rooms
-            .iter()
-            .map(|room| {
-                let mut head = Cmd::new();
-                head.arg("ZRANGE").arg(&room.keys.due).arg(0).arg(0).arg("WITHSCORES");
-                head
-            })
-            .collect();
-        let mut next = self.next_silence().await?;
-        for reply in self.shared.link.ask_all(&heads).await? {
-            let head = read_scores(&value::array("ZRANGE", value::checked(reply)?)?)?;
-            next = next.into_iter().chain(head.first().map(|(_, at)| *at)).min();
-        }
-        Ok(next)
+    /// When the next call of each of these functions is due.
+    async fn heads(&self, rooms: &[Arc<Room>]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        let head = |room: &Arc<Room>| {
+            let mut head = Cmd::new();
+            head.arg("ZRANGE").arg(&room.keys.due).arg(0).arg(0).arg("WITHSCORES");
+            head
+        };
+        let heads: Vec<Cmd> = rooms.iter().map(head).collect();
+        let read = |reply| Ok(read_scores(&value::array("ZRANGE", value::checked(reply)?)?)?.first().map(|(_, at)| *at));
+        self.shared.link.ask_all(&heads).await?.into_iter().map(read).collect()
     }
 }
 

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use towpath_redis::acl_rule;
 
-/// Done without where it is refused or unknown; or sent to a Sentinel, which has users of its own.
-const DONE_WITHOUT: [&str; 2] = ["waitaof", "sentinel"];
+/// Done without where it is refused or unknown, the last two by the doctor; or sent to a Sentinel, which has users of its own.
+const DONE_WITHOUT: [&str; 4] = ["waitaof", "sentinel", "scan", "pttl"];
 /// Commands whose second word is part of their name.
-const WITH_SUBCOMMANDS: [&str; 7] = ["xgroup", "xinfo", "script", "client", "cluster", "config", "acl"];
+const WITH_SUBCOMMANDS: [&str; 10] = ["xgroup", "xinfo", "script", "client", "cluster", "config", "acl", "pubsub", "slowlog", "latency"];
 
 fn files(folder: &Path, end: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));

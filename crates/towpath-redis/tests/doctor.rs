@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use towpath_conformance::words::{new_call, offer, worker_id};
 use towpath_core::clock::{Clock, VirtualClock};
-use towpath_core::store::Durability;
+use towpath_core::store::{CallStore, Durability, RegistryStore};
 use towpath_core::time::Timestamp;
+use towpath_core::worker::RegisterWorker;
 use towpath_redis::doctor::{Check, Examination, Verdict, admit, examine};
-use towpath_redis::{RedisOptions, Unfit, acl_rule};
+use towpath_redis::{RedisOptions, RedisStore, Unfit, acl_rule};
 use towpath_redis_testing::{ClusterRig, RedisServer, SentinelRig, ServerBuilder, until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,7 +39,8 @@ fn found<'a>(examination: &'a Examination, name: &str) -> &'a Check {
 
 /// What is not as it should be, but for how busy this machine is.
 fn troubles(examination: &Examination) -> Vec<(&str, Verdict)> {
-    let checks = examination.checks.iter().filter(|check| check.verdict != Verdict::Ok && check.name != "latency" && check.name != "clock");
+    let of_the_machine = ["latency", "clock", "slow commands", "machine"];
+    let checks = examination.checks.iter().filter(|check| check.verdict != Verdict::Ok && !of_the_machine.contains(&check.name));
     checks.map(|check| (check.name, check.verdict)).collect()
 }
 
@@ -201,7 +204,12 @@ async fn what_may_not_be_looked_at_is_a_warning_and_no_crash() {
     let blind = format!("{half_blind} -info");
     let server = well().user("app", &half_blind).user("blind", &blind).start();
     let examination = examined(&server, as_app).await;
-    let expected = [("durability", Verdict::Warn), ("timeout", Verdict::Unknown), ("tcp-keepalive", Verdict::Unknown)];
+    let expected = [
+        ("durability", Verdict::Warn),
+        ("timeout", Verdict::Unknown),
+        ("tcp-keepalive", Verdict::Unknown),
+        ("client memory", Verdict::Unknown),
+    ];
     assert_eq!(troubles(&examination), expected);
     assert_eq!(examination.durability, Some(Durability::Everysec), "the least that an append-only file can mean");
     let as_blind = |options: &mut RedisOptions| {
@@ -236,12 +244,169 @@ async fn ghosts_lost_bodies_and_missing_groups_are_found_in_functions_that_are_o
 
     let examination = examined(&server, |_| ()).await;
     let says = |name| found(&examination, name).says.clone();
-    assert_eq!(troubles(&examination), ["registry", "groups", "deliveries", "bodies"].map(|name| (name, Verdict::Warn)));
+    assert_eq!(troubles(&examination), ["registry", "old peers", "groups", "deliveries", "bodies"].map(|name| (name, Verdict::Warn)));
     assert!(says("registry").contains("2 worker(s)"), "{}", says("registry"));
     assert!(says("registry").contains("silent (add)") && says("registry").contains("gone (add)"), "{}", says("registry"));
     assert!(says("groups").contains("lost"), "{}", says("groups"));
     assert!(says("deliveries").contains("2 under way") && says("deliveries").contains("300 s"), "{}", says("deliveries"));
     assert!(says("bodies").contains("1-2"), "{}", says("bodies"));
+}
+
+#[tokio::test]
+async fn workers_that_know_nothing_of_us_are_told_from_ours() {
+    let server = well().start();
+    let now = clock_of(&server).now().as_millis().to_string();
+    server.cli(&["eval", "redis.call('SADD', 'towpath:functions', '__global__\\nadd')", "0"]);
+    server.cli(&["sadd", "function:add", "ours"]);
+    server.cli(&["hset", "function:meta:ours:add", "lastHeartbeat", &now, "proto", "1"]);
+    assert_eq!(troubles(&examined(&server, |_| ()).await), []);
+    server.cli(&["sadd", "function:add", "worker-1-elno"]);
+    server.cli(&["hset", "function:meta:worker-1-elno:add", "lastHeartbeat", &now]);
+    let examination = examined(&server, |_| ()).await;
+    assert_eq!(troubles(&examination), [("old peers", Verdict::Warn)]);
+    assert!(found(&examination, "old peers").says.contains("1 worker(s) know nothing of Towpath: worker-1-elno (add)"));
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_up_on_greedy_clients_is_told() {
+    let server = well().start();
+    let set = |name: &str, value: &str| server.cli(&["config", "set", name, value]);
+    for (name, bad, good) in [
+        ("maxmemory-clients", "10mb", "0"),
+        ("client-output-buffer-limit", "normal 1mb 0 0", "normal 0 0 0"),
+        ("client-output-buffer-limit", "pubsub 10kb 0 0", "pubsub 32mb 8mb 60"),
+    ] {
+        set(name, bad);
+        assert_eq!(troubles(&examined(&server, |_| ()).await), [("client memory", Verdict::Warn)], "{name} {bad}");
+        set(name, good);
+        assert_eq!(troubles(&examined(&server, |_| ()).await), [], "{name} {good}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_kept_others_waiting_is_told() {
+    let server = well().start();
+    server.cli(&["slowlog", "reset"]);
+    server.cli(&["latency", "reset"]);
+    let examination = examined(&server, |_| ()).await;
+    assert_eq!(found(&examination, "slow commands").verdict, Verdict::Ok, "{:?}", found(&examination, "slow commands"));
+    let busy = "for _ = 1, 60000000 do end";
+    server.cli(&["eval", busy, "0"]);
+    let examination = examined(&server, |_| ()).await;
+    let slow = found(&examination, "slow commands");
+    assert_eq!(slow.verdict, Verdict::Warn);
+    assert!(slow.says.contains("EVAL took "), "{}", slow.says);
+}
+
+#[tokio::test]
+async fn a_key_of_ours_that_holds_something_else_is_a_failure() {
+    let server = well().start();
+    server.cli(&["hset", "towpath:calls:{function:stream:__global__:add}", "c1", "1"]);
+    server.cli(&["set", "towpath:heartbeats:mine", "of nobody we know"]);
+    assert_eq!(found(&examined(&server, |_| ()).await, "kinds of keys").verdict, Verdict::Ok);
+    server.cli(&["set", "towpath:due:{function:stream:__global__:add}", "1"]);
+    server.cli(&["hset", "function:stream:__global__:add", "a", "1"]);
+    let examination = examined(&server, |_| ()).await;
+    let kinds = found(&examination, "kinds of keys");
+    assert_eq!(kinds.verdict, Verdict::Fail);
+    assert!(kinds.says.contains("towpath:due:{function:stream:__global__:add} is a string and should be a zset"), "{}", kinds.says);
+    assert!(kinds.says.contains("function:stream:__global__:add is a hash and should be a stream"), "{}", kinds.says);
+    // Whoever must not go through all keys looks at those of the functions that are known.
+    server.cli(&acl_rule("app", "secret", "towpath").split(' ').collect::<Vec<_>>());
+    assert_eq!(found(&examined(&server, as_app).await, "kinds of keys").verdict, Verdict::Ok, "nobody knows the function");
+    server.cli(&["eval", "redis.call('SADD', 'towpath:functions', '__global__\\nadd')", "0"]);
+    assert_eq!(found(&examined(&server, as_app).await, "kinds of keys").verdict, Verdict::Fail);
+}
+
+#[tokio::test]
+async fn a_lock_that_never_ends_is_told() {
+    let server = well().start();
+    server.cli(&["set", "n8n-lock-orders", "1", "px", "60000"]);
+    assert_eq!(found(&examined(&server, |_| ()).await, "locks").verdict, Verdict::Ok);
+    server.cli(&["incr", "n8n-lock-invoices"]);
+    let examination = examined(&server, |_| ()).await;
+    assert_eq!(troubles(&examination), [("locks", Verdict::Warn)]);
+    assert!(found(&examination, "locks").says.contains("1 lock(s) never end by themselves: n8n-lock-invoices"));
+}
+
+/// A store in which somebody works.
+async fn at_work(server: &RedisServer) -> RedisStore {
+    let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    let store = RedisStore::open_by_clock(options, clock_of(server)).await.expect("the server is there");
+    let worker = RegisterWorker { worker_id: worker_id("w1"), kind: "rust".to_owned(), offers: vec![offer("add")] };
+    store.register(worker).await.expect("the server is there");
+    store.submit(new_call("c1", "add")).await.expect("the server is there");
+    store
+}
+
+#[tokio::test]
+async fn records_of_a_version_that_is_newer_are_a_failure() {
+    let server = well().start();
+    let _store = at_work(&server).await;
+    let records = async || examined(&server, |_| ()).await.checks.into_iter().find(|check| check.name == "records").expect("it is looked");
+    let fine = records().await;
+    assert_eq!((fine.verdict, fine.says.as_str()), (Verdict::Ok, "3 looked at, and each can be read"), "a worker, a function, a call");
+    server.cli(&["hset", "towpath:calls:{function:stream:__global__:add}", "c1", "format 9"]);
+    server.cli(&["hset", "towpath:workers", "w2", "[9]"]);
+    let newer = records().await;
+    assert_eq!(newer.verdict, Verdict::Fail);
+    assert!(newer.says.starts_with("2 of 4 cannot be read") && newer.says.contains("call c1 (add)"), "{}", newer.says);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flush_that_a_server_noticed_is_shown_to_whoever_looks_later() {
+    let server = well().start();
+    let store = at_work(&server).await;
+    assert_eq!(found(&examined(&server, |_| ()).await, "losses").verdict, Verdict::Ok);
+    server.cli(&["flushall"]);
+    until("somebody notices", PATIENCE, || server.cli(&["exists", "towpath:losses"]).trim() == "1");
+    drop(store);
+    let examination = examined(&server, |_| ()).await;
+    let losses = found(&examination, "losses");
+    assert_eq!(losses.verdict, Verdict::Fail);
+    assert!(losses.says.contains("it was flushed"), "{}", losses.says);
+}
+
+#[tokio::test]
+async fn a_master_that_too_few_sentinels_watch_is_told() {
+    let sentinels = SentinelRig::start();
+    let options = RedisOptions::parse(&sentinels.url()).unwrap();
+    let clock = clock_of(&sentinels.servers[0]);
+    let fine = examine(&options, Arc::clone(&clock)).await;
+    assert_eq!(found(&fine, "sentinels").verdict, Verdict::Ok, "{:?}", found(&fine, "sentinels"));
+    // One of those that the URL names is not there.
+    let more = RedisOptions::parse(&sentinels.url().replacen("127.0.0.1:", "127.0.0.1:1,127.0.0.1:", 1)).unwrap();
+    let lacks = examine(&more, clock).await;
+    assert_eq!(found(&lacks, "sentinels").verdict, Verdict::Warn);
+    assert!(found(&lacks, "sentinels").says.starts_with("1 of 4 do not answer"), "{}", found(&lacks, "sentinels").says);
+}
+
+#[tokio::test]
+async fn every_master_of_a_cluster_is_looked_at_and_every_slot_must_be_served() {
+    let cluster = ClusterRig::start();
+    let options = RedisOptions::parse(&cluster.url()).unwrap();
+    let clock = clock_of(&cluster.nodes[0]);
+    let look = async || examine(&options, Arc::clone(&clock)).await;
+    let fine = look().await;
+    let alone = found(&fine, "cluster");
+    assert_eq!(alone.verdict, Verdict::Warn, "{alone:?}");
+    assert!(alone.says.contains("3 of 3 masters have no replica"), "{}", alone.says);
+    for (node, name, bad, check) in [
+        (1, "maxmemory-policy", "allkeys-lru", "eviction"),
+        (2, "timeout", "3", "timeout"),
+        (0, "tcp-keepalive", "0", "tcp-keepalive"),
+        (1, "maxmemory-clients", "10mb", "client memory"),
+    ] {
+        assert_eq!(found(&fine, check).verdict, Verdict::Ok, "{check}");
+        cluster.nodes[node].cli(&["config", "set", name, bad]);
+        assert_ne!(found(&look().await, check).verdict, Verdict::Ok, "{check}, when one of three is set so");
+    }
+    cluster.nodes[2].cli(&["acl", "setuser", "default", "-xadd"]);
+    assert!(found(&look().await, "rights").says.contains("xadd"), "each master has users of its own");
+    cluster.nodes[0].cli(&["cluster", "delslots", "0"]);
+    until("somebody misses a slot", PATIENCE, || cluster.nodes[0].cli(&["cluster", "info"]).contains("cluster_state:fail"));
+    let broken = look().await;
+    assert_eq!(found(&broken, "cluster").verdict, Verdict::Fail, "{:?}", found(&broken, "cluster"));
 }
 
 #[tokio::test]

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_conformance::words::{definition, new_call};
+use towpath_conformance::words::{call_id, definition, function, new_call, offer, ok, worker_id};
 use towpath_core::clock::VirtualClock;
-use towpath_core::store::{CallStore, Durability, InspectStore, RegistryStore, StoreError, Submitted};
+use towpath_core::store::{
+    CallNews, CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Durability, Heartbeat, InspectStore, RegistryStore, StoreError,
+    Submitted,
+};
+use towpath_core::worker::RegisterWorker;
 use towpath_redis::{RedisOptions, RedisStore, Unfit};
 use towpath_redis_testing::{RedisServer, until};
 
@@ -77,4 +81,40 @@ async fn a_write_that_too_few_replicas_confirmed_is_no_success() {
     // The caller asks by the same id, and gets an answer that is worth what was asked for.
     let again = store.submit(new_call("c-2", "add")).await.unwrap();
     assert!(matches!(again, Submitted::Existing { durability: Durability::Replicated, .. }), "{again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_reaches_its_caller_only_when_replicas_have_it_and_nothing_else_waits() {
+    let primary = RedisServer::build().append_only("everysec").start();
+    let replica = RedisServer::build().append_only("everysec").line(format!("replicaof 127.0.0.1 {}", primary.port())).start();
+    until("the replica is in step", PATIENCE, || primary.cli(&["info", "replication"]).contains("state=online"));
+    let (calls, works) = (open(&primary, "durability=replicated").await.unwrap(), open(&primary, "durability=replicated").await.unwrap());
+    let offers = vec![offer("add")];
+    works.register(RegisterWorker { worker_id: worker_id("w-1"), kind: "rust".to_owned(), offers }).await.unwrap();
+    let mut watch = calls.watch(&call_id("c-1"));
+    assert_eq!(worth(&calls, "c-1").await, Ok(Durability::Replicated));
+    let functions = vec![ClaimFunction { function: function("add"), max: 1 }];
+    let claim =
+        ClaimCalls { worker: worker_id("w-1"), functions, max: 1, lease: Duration::from_secs(30), wait: Duration::ZERO, in_process: false };
+    let delivery = works.claim(claim).await.unwrap().pop().expect("it waits");
+
+    replica.pause();
+    let answers = CompleteCalls { worker: worker_id("w-1"), answers: vec![(delivery.id, ok("1"))] };
+    let completing = tokio::spawn({
+        let works = works.clone();
+        async move { works.complete(answers).await }
+    });
+    until("the answer is written and waits to be confirmed", PATIENCE, || primary.cli(&["info", "clients"]).contains("blocked_clients:2"));
+    assert_eq!(works.heartbeat(&worker_id("w-1")).await, Ok(Heartbeat::Known));
+    assert!(!completing.is_finished(), "nothing else waits for the replica");
+    assert!(matches!(completing.await.unwrap(), Err(StoreError::Unknown(_))), "the worker is not told that it is kept");
+    let early = tokio::select! {
+        biased;
+        news = watch.next() => Some(news),
+        () = tokio::task::yield_now() => None,
+    };
+    assert!(early.is_none(), "nor is the caller: {early:?}");
+    replica.resume();
+    let news = tokio::time::timeout(PATIENCE, watch.next()).await.expect("it is kept now");
+    assert!(matches!(news, CallNews::Ended(_)), "{news:?}");
 }

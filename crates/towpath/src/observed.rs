@@ -279,6 +279,10 @@ impl InspectStore for ObservedStore {
         self.heard(self.store.functions().await)
     }
 
+    async fn offered_by(&self, worker: &WorkerId) -> Result<Option<Vec<FunctionKey>>, StoreError> {
+        self.heard(self.store.offered_by(worker).await)
+    }
+
     async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
         self.heard(self.store.workers().await)
     }

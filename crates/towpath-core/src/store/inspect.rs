@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::StoreError;
 use crate::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
-use crate::names::CallId;
+use crate::names::{CallId, FunctionKey, WorkerId};
 use crate::worker::WorkerView;
 
 /// What can be looked at.
@@ -21,6 +21,12 @@ pub trait InspectStore: Send + Sync {
 
     /// All workers, by id.
     async fn workers(&self) -> Result<Vec<WorkerView>, StoreError>;
+
+    /// The functions that a worker offers; `None` when it is not known. A store that can tell without a look at all workers does.
+    async fn offered_by(&self, worker: &WorkerId) -> Result<Option<Vec<FunctionKey>>, StoreError> {
+        let workers = self.workers().await?;
+        Ok(workers.into_iter().find(|view| view.worker_id == *worker).map(|view| view.functions))
+    }
 
     /// What the store says about itself, after a write that proves it can write.
     async fn probe(&self) -> Result<StoreStatus, StoreError>;

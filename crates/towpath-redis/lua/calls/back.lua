@@ -12,10 +12,14 @@ for _, worker in ipairs(healthy) do
   if string.sub(worker, 1, 4) ~= 'old:' then return {} end
 end
 
--- The request's pieces by their letters.
+-- The request's pieces by their letters; the params are the last.
 local function pieces(text)
   local found, at = {}, 1
   while at <= #text do
+    if string.sub(text, at, at) == '=' then
+      found.p = string.sub(text, at + 1)
+      return found
+    end
     local tag, length, from = string.match(text, '^(.)(%d+):()', at)
     if not tag then return {} end
     at = from + tonumber(length)

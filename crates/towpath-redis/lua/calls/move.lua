@@ -5,45 +5,51 @@
 --       was forgotten and came again is another call
 --       then commands: name, number of its key, count of its words, the words
 --       besides the server's own commands: `COUNT field n` adds n and removes a field that has come to 0,
---       `UNKEY field id` removes a field that leads to this id, `LIVES id life n …` writes lives down, each with the last n bytes of what
---       stood there before: what was asked
+--       `UNKEY field id` removes a field that leads to this id, `LIVES place life n …` writes the lives of the calls at these places
+--       down, each with the last n bytes of what stood there before: what was asked,
+--       `ACKDEL group entry …` acknowledges entries and deletes them
 -- gives the places of the calls that have changed; empty: it is done
+local call, find = redis.call, string.find
 local count = tonumber(ARGV[1])
-local lives = redis.call('HMGET', KEYS[1], unpack(ARGV, 2, count + 1))
+local lives = call('HMGET', KEYS[1], unpack(ARGV, 2, count + 1))
 local changed = {}
 for i = 1, count do
-  local seen = ARGV[count + 1 + i]
-  if not lives[i] or string.sub(lives[i], 1, #seen) ~= seen then changed[#changed + 1] = i end
+  local life = lives[i]
+  if not life or find(life, ARGV[count + 1 + i], 1, true) ~= 1 then changed[#changed + 1] = i end
 end
 if #changed > 0 then return changed end
-local old = {}
-for i = 1, count do old[ARGV[i + 1]] = lives[i] end
 
+-- Each is given its key and where its words begin and end.
 local own = {
-  COUNT = function(key, field, n)
-    if redis.call('HINCRBY', key, field, n) == 0 then redis.call('HDEL', key, field) end
+  COUNT = function(key, at)
+    if call('HINCRBY', key, ARGV[at], ARGV[at + 1]) == 0 then call('HDEL', key, ARGV[at]) end
   end,
-  LIVES = function(key, ...)
-    local words, written = {...}, {}
-    for i = 1, #words, 3 do
-      local n = tonumber(words[i + 2])
-      written[#written + 1] = words[i]
-      written[#written + 1] = n > 0 and words[i + 1] .. string.sub(old[words[i]], -n) or words[i + 1]
+  LIVES = function(key, from, to)
+    local written, n = {}, 0
+    for i = from, to, 3 do
+      local place, kept = tonumber(ARGV[i]), ARGV[i + 2]
+      written[n + 1] = ARGV[place + 1]
+      written[n + 2] = kept == '0' and ARGV[i + 1] or ARGV[i + 1] .. string.sub(lives[place], -kept)
+      n = n + 2
     end
-    redis.call('HSET', key, unpack(written))
+    call('HSET', key, unpack(written))
   end,
-  UNKEY = function(key, field, id)
-    if redis.call('HGET', key, field) == id then redis.call('HDEL', key, field) end
+  UNKEY = function(key, at)
+    if call('HGET', key, ARGV[at]) == ARGV[at + 1] then call('HDEL', key, ARGV[at]) end
+  end,
+  ACKDEL = function(key, from, to)
+    call('XACK', key, unpack(ARGV, from, to))
+    call('XDEL', key, unpack(ARGV, from + 1, to))
   end,
 }
 local at = 2 * count + 2
 while at <= #ARGV do
-  local name, key, words = ARGV[at], KEYS[tonumber(ARGV[at + 1])], tonumber(ARGV[at + 2])
+  local name, key, to = ARGV[at], KEYS[tonumber(ARGV[at + 1])], at + 2 + tonumber(ARGV[at + 2])
   if own[name] then
-    own[name](key, unpack(ARGV, at + 3, at + 2 + words))
+    own[name](key, at + 3, to)
   else
-    redis.call(name, key, unpack(ARGV, at + 3, at + 2 + words))
+    call(name, key, unpack(ARGV, at + 3, to))
   end
-  at = at + 3 + words
+  at = to + 1
 end
 return changed

@@ -1,13 +1,12 @@
 -- registry/view.lua: all that people ask about one function, read at one instant. Writes nothing.
 -- KEYS  definition  hash     counts  hash     workers  sorted set     ready  sorted set     calls  hash     stream  stream
 -- ARGV  group       consumer group of the stream
---       silent_ms   a worker is healthy when its latest heartbeat is later than this
 --       look_ahead  how many waiting entries of the stream to look at
 -- reply {} : not known
---       {definition, {queued, delayed, running, parked, dead}, workers, healthy, oldest ready life or false,
+--       {definition, {queued, delayed, running, parked, dead}, {worker, heartbeat, ..}, oldest ready life or false,
 --        {{entry id, its `timestamp` or '', its life or ''}, ..}}: entries that nobody has read yet, oldest first
 local definition_key, counts_key, workers, ready, calls, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local group, silent, look_ahead = ARGV[1], ARGV[2], ARGV[3]
+local group, look_ahead = ARGV[1], ARGV[2]
 
 local definition = redis.call('HGET', definition_key, 'definition')
 if not definition then return {} end
@@ -44,8 +43,7 @@ local first = redis.call('ZRANGE', ready, 0, 0)[1]
 return {
   definition,
   redis.call('HMGET', counts_key, 'queued', 'delayed', 'running', 'parked', 'dead'),
-  redis.call('ZCARD', workers),
-  redis.call('ZCOUNT', workers, '(' .. silent, '+inf'),
+  redis.call('ZRANGE', workers, 0, -1, 'WITHSCORES'),
   first and redis.call('HGET', calls, first) or false,
   unread,
 }

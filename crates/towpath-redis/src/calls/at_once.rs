@@ -46,6 +46,7 @@ impl RedisStore {
             let deliveries =
                 delivered.iter().zip(entries).map(|(found, entry)| delivery(&found.life.call, entry.request(&room.function), now));
             let deliveries = deliveries.collect();
+            self.shared.agenda.note(now + want.lease);
             if self.shared.held.put_unwritten(delivered) {
                 tokio::spawn(write_down_in_time(Arc::downgrade(&self.shared)));
             }
@@ -67,9 +68,8 @@ impl RedisStore {
         }
         let claim = Claim { worker: want.worker.clone(), lease: want.lease };
         let (call, _claimed) = step(waiting.call.clone(), CallCommand::Claim(claim), now);
-        let mut life = waiting.clone();
-        life.call = call;
-        (life.call.state == CallState::Running).then(|| Found { room: Arc::clone(room), life, on_server: Some(Box::new(waiting)) })
+        let life = Arc::new(waiting.with(call));
+        (life.call.state == CallState::Running).then(|| Found { room: Arc::clone(room), life, on_server: Some(Arc::new(waiting)) })
     }
 
     fn may_be_copy(&self, entry: &Entry) -> bool {
@@ -99,7 +99,7 @@ impl RedisStore {
                 let (mut of_room, others) = unwritten.into_iter().partition::<Vec<_>, _>(|found| found.room.function == room.function);
                 unwritten = others;
                 let moves: Vec<_> = of_room.iter().map(|found| found.moved_to(found.life.call.clone())).collect();
-                let after: Vec<_> = moves.iter().map(|one| one.after_or(one.before.clone())).collect();
+                let after: Vec<_> = moves.iter().map(|one| Arc::clone(one.result())).collect();
                 let done = self.apply(&room, moves).await?;
                 for ((found, life), done) in of_room.drain(..).zip(after).zip(done) {
                     if done {
@@ -147,9 +147,8 @@ pub(super) fn rebased(mine: &Found, there: &Found) -> Option<Found> {
     let waits_for_it =
         waiting.call.state == CallState::Queued && waiting.entry == running.entry && waiting.call.delivery + 1 == running.call.delivery;
     waits_for_it.then(|| {
-        let mut life = waiting.clone();
-        life.call = running.call.clone();
-        Found { room: Arc::clone(&mine.room), life, on_server: Some(Box::new(waiting.clone())) }
+        let life = Arc::new(waiting.with(running.call.clone()));
+        Found { room: Arc::clone(&mine.room), life, on_server: Some(Arc::clone(waiting)) }
     })
 }
 

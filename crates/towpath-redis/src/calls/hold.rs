@@ -14,6 +14,7 @@ use super::at_once::rebased;
 use super::entry;
 use super::load::Found;
 use super::moves::{Move, REPLY_KEPT_MS, changes, ended};
+use crate::link::Reply;
 use crate::record::Life;
 use crate::room::Room;
 use crate::script::{Args, PROGRESS};
@@ -102,10 +103,10 @@ impl RedisStore {
             args.push(delivery.call_id.as_str());
             args.number(found.life.version);
             args.push(report.as_bytes());
-            args.push(self.shared.inbox_of(&found.room));
+            args.push(self.shared.inbox_of(&found.room).as_bytes());
             args.number(REPLY_KEPT_MS);
             let keys = [found.room.keys.calls.as_str(), &found.room.keys.progress];
-            if value::number(&self.shared.link.run(&PROGRESS, &keys, &args).await?) == Some(1) {
+            if value::number(&self.shared.link.run_args(&PROGRESS, &keys, &args).await?) == Some(1) {
                 self.shared.ears.tell(&delivery.call_id, &CallNews::Changed);
                 let (until, cancel_requested) = (call.lease_until.unwrap_or_default(), call.cancel_requested);
                 return Ok(Renewal::Held { until, cancel_requested });
@@ -152,8 +153,8 @@ impl RedisStore {
             let places: Vec<String> = page.iter().filter_map(place_of).collect();
             let ranges: Vec<Cmd> = places.iter().map(|place| one_entry(&room.keys.stream, place)).collect();
             for reply in self.shared.link.ask_all(&ranges).await? {
-                let entry = entry::read_entries(&reply).pop();
-                ids.extend(entry.and_then(|entry| entry.call_id).and_then(|id| CallId::new(id).ok()));
+                let entry = entry::read_entries(&Reply::from(&reply)).pop();
+                ids.extend(entry.and_then(|entry| entry.call_id));
             }
             match places.last() {
                 Some(last) if page.len() == PAGE => from = format!("({last}"),
@@ -179,7 +180,7 @@ impl RedisStore {
                 if changes(&reply) {
                     let room = Arc::clone(&found.room);
                     let one = found.moved_to(after);
-                    let life = one.after_or(one.before.clone());
+                    let life = Arc::clone(one.result());
                     batches.entry(room.function.clone()).or_insert_with(|| Batch::new(&room)).add(place, one);
                     unwritten[place] = Some(found).filter(|found| found.on_server.is_some());
                     granted[place] = Some(Granted { found: Found::new(room, life), reply });
@@ -270,7 +271,7 @@ fn renewal(granted: Option<Granted>) -> Renewal {
         CallReply::Held { until, cancel_requested } => Renewal::Held { until, cancel_requested },
         CallReply::Lost(lost) => Renewal::Lost(lost),
         _recorded => {
-            let call = found.life.call;
+            let call = &found.life.call;
             Renewal::Held { until: call.lease_until.unwrap_or_default(), cancel_requested: call.cancel_requested }
         }
     }

@@ -26,20 +26,20 @@ struct Record {
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) room: Arc<Room>,
-    pub(crate) life: Life,
+    pub(crate) life: Arc<Life>,
     /// What the server has, when it does not know of the latest delivery yet.
-    pub(crate) on_server: Option<Box<Life>>,
+    pub(crate) on_server: Option<Arc<Life>>,
 }
 
 impl Found {
     /// A call as the server has it.
-    pub(crate) fn new(room: Arc<Room>, life: Life) -> Self {
-        Self { room, life, on_server: None }
+    pub(crate) fn new(room: Arc<Room>, life: impl Into<Arc<Life>>) -> Self {
+        Self { room, life: life.into(), on_server: None }
     }
 
     /// From what the server has to what was decided.
     pub(crate) fn moved_to(&self, after: Call) -> Move {
-        Move::new(self.on_server.as_deref().unwrap_or(&self.life).clone(), after)
+        Move::new(Arc::clone(self.on_server.as_ref().unwrap_or(&self.life)), after)
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::Value;
 use tokio::sync::oneshot;
 use towpath_core::names::{FunctionKey, WorkerId};
 use towpath_core::store::{ClaimCalls, Delivery, StoreError};
@@ -17,8 +16,9 @@ use crate::pause::pause;
 use crate::room::Room;
 use crate::store::RedisStore;
 
-/// How long one read blocks. A dead server is noticed, and the connection kept alive, that often.
-const BLOCK_MS: u64 = 5_000;
+/// How long one read blocks. A read that waits costs nothing; that its server is gone is noticed by the connection, and that it was
+/// forgotten on the way by the next nudge, which every new connection and every call that a sweep finds brings.
+const BLOCK: Duration = Duration::from_secs(300);
 /// The first wait before a reader that met trouble tries again; it doubles up to the last.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_LAST: Duration = Duration::from_secs(1);
@@ -255,43 +255,38 @@ impl Reader {
         mut nudges: tokio::sync::watch::Receiver<u64>,
     ) -> Result<Vec<Entry>, StoreError> {
         let link = &self.store.shared.link;
-        let kept = self.kept_line().take();
+        let kept = self.room.kept_line().take();
         let mut line = match kept {
             Some(line) => line,
             None => link.exclusive(&self.room.keys.stream).await?,
         };
         let id = line.id();
-        let command = read_command(&self.room, want, count, Some(BLOCK_MS));
+        let command = read_command(&self.room, want, count, Some(BLOCK));
         let reply = {
-            let read = line.ask(&command);
+            let read = line.ask_blocking(&command, BLOCK);
             tokio::pin!(read);
             tokio::select! {
                 biased;
                 reply = &mut read => reply,
                 _ = nudges.changed() => {
-                    link.unblock(id).await?;
-                    read.await
+                    link.unblock(id.clone()).await?;
+                    Exclusive::ended(&id, read).await
                 }
             }
         };
         match reply {
             Ok(reply) => {
-                *self.kept_line() = Some(line);
-                Ok(if reply == Value::Nil { Vec::new() } else { entry::read_streams(&reply) })
+                *self.room.kept_line() = Some(line);
+                Ok(entry::read_streams(&reply))
             }
             Err(error) if is_no_group(&error) => {
-                *self.kept_line() = Some(line);
+                *self.room.kept_line() = Some(line);
                 tracing::warn!(function = %self.room.function, "the consumer group was gone; it is made again, and what waits is read again");
                 self.store.make_group(&self.room).await?;
                 Ok(Vec::new())
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// The connection stays with the function between two readers: claims come and go, and connecting takes longer than most calls.
-    fn kept_line(&self) -> MutexGuard<'_, Option<Exclusive>> {
-        self.room.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn recover(&mut self, error: &StoreError) {

@@ -1,5 +1,7 @@
 //! A dead letter's request, submitted again.
 
+use std::sync::Arc;
+
 use towpath_core::call::{Call, CallCommand, CallReply, step};
 use towpath_core::names::{CallId, IdempotencyKey};
 use towpath_core::store::{Replayed, StoreError};
@@ -48,7 +50,8 @@ impl RedisStore {
         args.push(settled.call_id.as_str());
         args.number(found.life.version);
         let due = settled.due().unwrap_or(settled.deadline);
-        let (life, tail) = Life { version: found.life.version + 1, call: settled, ..found.life.clone() }.write();
+        let settled_life = found.life.next(found.life.entry.clone(), Arc::clone(&found.life.channels), settled);
+        let (life, tail) = settled_life.write();
         args.push(life);
         args.push(tail.unwrap_or_default());
         args.number(due.as_millis());

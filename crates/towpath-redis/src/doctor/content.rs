@@ -11,10 +11,12 @@ use towpath_core::store::StoreError;
 use towpath_core::time::Timestamp;
 
 use super::check::Check;
+use super::{kinds, past};
 use crate::about;
 use crate::clock::ServerClock;
 use crate::keys::{self, Keys};
-use crate::link::Link;
+use crate::link::{Link, trouble};
+use crate::options::RedisOptions;
 
 /// Enough to see what is wrong; a doctor does not read everything.
 const FUNCTIONS_MAX: usize = 200;
@@ -30,6 +32,8 @@ const OLD: Duration = Duration::from_secs(120);
 struct Seen {
     functions: usize,
     ghosts: Vec<String>,
+    /// Workers that are alive and know nothing of Towpath.
+    old: Vec<String>,
     pending: u64,
     oldest: Option<(Duration, String)>,
     bodiless: Vec<String>,
@@ -37,19 +41,24 @@ struct Seen {
 }
 
 /// All checks of the content.
-pub(crate) async fn checks(link: &Link, keys: &Keys, local: &Arc<dyn Clock>) -> Result<Vec<Check>, StoreError> {
+pub(crate) async fn checks(link: &Link, options: &RedisOptions, local: &Arc<dyn Clock>) -> Result<Vec<Check>, StoreError> {
+    let keys = &Keys::new(&options.prefix);
     let Some(functions) = functions(link, keys).await? else { return Ok(vec![Check::not_permitted("content", "SMEMBERS")]) };
     let clock = ServerClock::new(Arc::clone(local));
     clock.measure(link).await?;
     let mut seen = Seen { functions: functions.len(), ..Seen::default() };
     let names: BTreeSet<&FunctionName> = functions.iter().map(|function| &function.name).collect();
     for name in names {
-        seen.ghosts.extend(ghosts(link, name, clock.now()).await?);
+        look_at_workers(link, name, clock.now(), &mut seen).await?;
     }
     for function in &functions {
         look_at_stream(link, keys, function, &mut seen).await?;
     }
-    Ok(vec![registry(&seen), groups(&seen), pending(&seen), bodies(&seen)])
+    let mut checks = vec![kinds::keys(link, options, &functions).await?];
+    checks.extend([registry(&seen), old_peers(&seen), groups(&seen), pending(&seen), bodies(&seen)]);
+    checks.push(past::records(link, keys, &functions).await?);
+    checks.push(past::losses(link, keys, clock.now()).await?);
+    Ok(checks)
 }
 
 async fn functions(link: &Link, keys: &Keys) -> Result<Option<Vec<FunctionKey>>, StoreError> {
@@ -61,19 +70,22 @@ async fn functions(link: &Link, keys: &Keys) -> Result<Option<Vec<FunctionKey>>,
     Ok(Some(parsed.collect()))
 }
 
-/// Workers that are listed for a name and have not said for long that they are alive.
-async fn ghosts(link: &Link, name: &FunctionName, now: Timestamp) -> Result<Vec<String>, StoreError> {
+/// Workers that are listed for a name: those that have not said for long that they are alive, and old ones.
+async fn look_at_workers(link: &Link, name: &FunctionName, now: Timestamp, seen: &mut Seen) -> Result<(), StoreError> {
     let listed = asked::<Vec<String>>(link, Cmd::new().arg("SMEMBERS").arg(keys::registry(name))).await?.unwrap_or_default();
-    let mut ghosts = Vec::new();
     for worker in listed.iter().take(ENTRIES_MAX) {
         let Ok(id) = worker.parse::<WorkerId>() else { continue };
-        let beat = asked::<Option<String>>(link, Cmd::new().arg("HGET").arg(keys::meta(&id, name)).arg("lastHeartbeat")).await?.flatten();
+        let mut meta = Cmd::new();
+        meta.arg("HMGET").arg(keys::meta(&id, name)).arg("lastHeartbeat").arg("proto");
+        let (beat, proto) = asked::<(Option<String>, Option<String>)>(link, &meta).await?.unwrap_or_default();
         let beat = beat.and_then(|beat| beat.parse::<i64>().ok()).map(Timestamp::from_millis);
         if beat.is_none_or(|beat| now.since(beat) > SILENT) {
-            ghosts.push(format!("{worker} ({name})"));
+            seen.ghosts.push(format!("{worker} ({name})"));
+        } else if proto.is_none() {
+            seen.old.push(format!("{worker} ({name})"));
         }
     }
-    Ok(ghosts)
+    Ok(())
 }
 
 async fn look_at_stream(link: &Link, keys: &Keys, function: &FunctionKey, seen: &mut Seen) -> Result<(), StoreError> {
@@ -107,10 +119,14 @@ async fn look_at_stream(link: &Link, keys: &Keys, function: &FunctionKey, seen: 
     Ok(())
 }
 
-/// An answer that is understood; `None` when this user must not ask.
-async fn asked<T: FromRedisValue>(link: &Link, command: &Cmd) -> Result<Option<T>, StoreError> {
-    let reply = about::permitted(link, command).await?;
-    Ok(reply.and_then(|reply| redis::from_redis_value(reply).ok()))
+/// An answer that is understood; `None` when this user must not ask, or the key holds something else, which another check tells.
+pub(super) async fn asked<T: FromRedisValue>(link: &Link, command: &Cmd) -> Result<Option<T>, StoreError> {
+    let reply = link.ask_all(std::slice::from_ref(command)).await?.pop().unwrap_or(Value::Nil);
+    match about::refusal(&reply) {
+        None => Ok(redis::from_redis_value(reply).ok()),
+        Some(refused) if about::is_about_rights(&refused) || refused.starts_with("WRONGTYPE") => Ok(None),
+        Some(refused) => Err(trouble(format!("the Redis server refused it ({refused})"))),
+    }
 }
 
 fn first_number(summary: Value) -> Option<u64> {
@@ -126,6 +142,15 @@ fn registry(seen: &Seen) -> Check {
     }
     let says = format!("{} worker(s) are listed and not alive: {}", seen.ghosts.len(), some_of(&seen.ghosts));
     Check::warn("registry", says, "old callers may wait for them: a running Towpath server removes them, or SREM function:NAME WORKER")
+}
+
+fn old_peers(seen: &Seen) -> Check {
+    if seen.old.is_empty() {
+        return Check::ok("old peers", "every worker that is alive knows Towpath");
+    }
+    let says = format!("{} worker(s) know nothing of Towpath: {}", seen.old.len(), some_of(&seen.old));
+    let advice = "they work, but what they take is not renewed, retried or kept; replace them when you can (docs/redis.md, known limits)";
+    Check::warn("old peers", says, advice)
 }
 
 fn groups(seen: &Seen) -> Check {
@@ -157,7 +182,7 @@ fn bodies(seen: &Seen) -> Check {
     Check::warn("bodies", says, advice)
 }
 
-fn some_of(names: &[String]) -> String {
+pub(super) fn some_of(names: &[String]) -> String {
     let shown = names.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>().join(", ");
     if names.len() > NAMES_SHOWN { format!("{shown} and {} more", names.len() - NAMES_SHOWN) } else { shown }
 }

@@ -2,9 +2,13 @@
 
 mod check;
 mod content;
+mod kinds;
 mod loss;
+mod past;
 mod rights;
 mod server;
+mod strain;
+mod topology;
 
 use std::sync::Arc;
 
@@ -15,7 +19,6 @@ pub use check::{Check, Verdict};
 
 use crate::about::About;
 use crate::durability::{self, Keeping, Unfit, Wanted};
-use crate::keys::Keys;
 use crate::link::Link;
 use crate::options::RedisOptions;
 
@@ -53,17 +56,23 @@ async fn look(
 ) -> Result<Option<Durability>, StoreError> {
     let about = About::ask(link).await?;
     let wanted = Wanted::from(options);
-    let keeping = Keeping::of(&about, durability::has_waitaof(link).await?);
+    let keeping = Keeping::of(&about, durability::has_waitaof(link, wanted).await?);
     checks.extend([server::version(&about), server::role(&about)]);
+    checks.extend(topology::sentinels(options).await?);
+    checks.extend(topology::cluster(link, &about).await?);
     checks.extend([loss::durability(keeping, wanted), loss::replicas(&about, keeping, wanted), loss::last_writes(&about)]);
     checks.extend([loss::eviction(&about), loss::memory(&about)]);
     checks.push(server::clock(link, clock).await?);
     checks.push(server::latency(link).await?);
     checks.extend([server::timeout(&about), server::keepalive(&about), server::connections(&about)]);
+    checks.push(strain::client_memory(&about));
+    checks.push(strain::slow_commands(link, clock.now()).await?);
+    checks.extend(strain::machine(options));
     checks.push(rights::commands(link, options).await?);
     checks.push(rights::keys(link, options).await?);
     checks.push(rights::scripts(link).await?);
-    checks.extend(content::checks(link, &Keys::new(&options.prefix), clock).await?);
+    checks.push(kinds::locks(link, options).await?);
+    checks.extend(content::checks(link, options, clock).await?);
     Ok(keeping.grant(wanted).ok())
 }
 

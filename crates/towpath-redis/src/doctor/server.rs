@@ -8,7 +8,7 @@ use towpath_core::clock::Clock;
 use towpath_core::store::StoreError;
 
 use super::check::Check;
-use crate::about::{About, Info};
+use crate::about::{self, About, Info};
 use crate::clock::ServerClock;
 use crate::link::Link;
 
@@ -65,10 +65,12 @@ pub(crate) fn version(about: &About) -> Check {
 }
 
 pub(crate) fn role(about: &About) -> Check {
-    match about.field("role") {
-        None => Check::not_permitted("role", "INFO"),
-        Some("master") => Check::ok("role", "primary"),
-        Some(_) => Check::fail(
+    let mut roles = about.infos().iter().map(|info| info.field("role"));
+    match roles.find(|role| *role != Some("master")) {
+        Some(None) => Check::not_permitted("role", "INFO"),
+        None if about.info.is_none() => Check::not_permitted("role", "INFO"),
+        None => Check::ok("role", "primary"),
+        Some(Some(_)) => Check::fail(
             "role",
             "this is a replica, which takes no writes",
             "name the primary, or the Sentinels that know it: redis+sentinel://host1,host2/mastername",
@@ -76,11 +78,19 @@ pub(crate) fn role(about: &About) -> Check {
     }
 }
 
-/// The server's clock against this machine's.
+/// The server's clock against this machine's; of several servers the one that is off the most.
 pub(crate) async fn clock(link: &Link, local: &Arc<dyn Clock>) -> Result<Check, StoreError> {
-    let clock = ServerClock::new(Arc::clone(local));
-    clock.measure(link).await?;
-    Ok(judge_clock(clock.offset_ms().unwrap_or(0)))
+    let begun = local.now();
+    let times = about::permitted_each(link, Cmd::new().arg("TIME")).await?.unwrap_or_default();
+    let round_trip = local.now().since(begun);
+    let offset_ms = |reply| {
+        let (seconds, micros): (i64, i64) = redis::from_redis_value(reply).ok()?;
+        let clock = ServerClock::new(Arc::clone(local));
+        clock.set_server_time(seconds.saturating_mul(1_000).saturating_add(micros / 1_000), round_trip);
+        clock.offset_ms()
+    };
+    let worst = times.into_iter().filter_map(offset_ms).max_by_key(|offset| offset.abs());
+    Ok(judge_clock(worst.unwrap_or(0)))
 }
 
 fn judge_clock(offset_ms: i64) -> Check {
@@ -94,12 +104,12 @@ fn judge_clock(offset_ms: i64) -> Check {
     Check::ok("clock", format!("{off} ms {direction} this machine's"))
 }
 
-/// How long the server takes to answer.
+/// How long the server takes to answer, or the slowest master of a Cluster.
 pub(crate) async fn latency(link: &Link) -> Result<Check, StoreError> {
     let mut lengths = Vec::with_capacity(PINGS);
     for _ in 0..PINGS {
         let begun = now();
-        link.ask(Cmd::new().arg("PING")).await?;
+        about::permitted_each(link, Cmd::new().arg("PING")).await?;
         lengths.push(now().saturating_duration_since(begun));
     }
     lengths.sort_unstable();
@@ -121,9 +131,11 @@ fn now() -> Instant {
 
 /// `timeout`: the server hangs up on clients that are silent for so long.
 pub(crate) fn timeout(about: &About) -> Check {
-    match about.setting("timeout").map(str::parse::<u64>) {
+    let shortest =
+        |settings: Vec<&str>| settings.iter().filter_map(|setting| setting.parse::<u64>().ok()).filter(|seconds| *seconds > 0).min();
+    match about.settings("timeout").map(shortest) {
         None => Check::not_permitted("timeout", "CONFIG|GET"),
-        Some(Ok(seconds)) if seconds != 0 && seconds <= BLOCKING_READ_S => Check::warn(
+        Some(Some(seconds)) if seconds <= BLOCKING_READ_S => Check::warn(
             "timeout",
             format!("the server hangs up after {seconds} s of silence, and waiting for work takes {BLOCKING_READ_S} s"),
             "set `timeout 0`, or more than 60",
@@ -134,17 +146,19 @@ pub(crate) fn timeout(about: &About) -> Check {
 
 /// `tcp-keepalive`: whether the server notices that a client is gone.
 pub(crate) fn keepalive(about: &About) -> Check {
-    match about.setting("tcp-keepalive") {
+    match about.settings("tcp-keepalive") {
         None => Check::not_permitted("tcp-keepalive", "CONFIG|GET"),
-        Some("0") => Check::warn("tcp-keepalive", "off: connections of machines that vanished stay for ever", "set `tcp-keepalive 300`"),
-        Some(seconds) => Check::ok("tcp-keepalive", format!("{seconds} s")),
+        Some(all) if all.contains(&"0") => {
+            Check::warn("tcp-keepalive", "off: connections of machines that vanished stay for ever", "set `tcp-keepalive 300`")
+        }
+        Some(all) => Check::ok("tcp-keepalive", format!("{} s", all.join(" s, "))),
     }
 }
 
 /// How many may still connect.
 pub(crate) fn connections(about: &About) -> Check {
-    let Some(info) = about.infos().first() else { return Check::not_permitted("connections", "INFO") };
-    let (Some(open), Some(most)) = (info.number("connected_clients"), info.number("maxclients")) else {
+    let counts = about.infos().iter().filter_map(|info| Some((info.number("connected_clients")?, info.number("maxclients")?)));
+    let Some((open, most)) = counts.max_by_key(|(open, most)| open.saturating_mul(1_000) / most.max(&1)) else {
         return Check::not_permitted("connections", "INFO");
     };
     let says = format!("{open} of {most}");
@@ -161,7 +175,7 @@ mod tests {
 
     fn saying(info: &str, config: &[(&str, &str)]) -> About {
         let config = config.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        About { info: Some(vec![Info::parse(info)]), config: Some(config) }
+        About { info: Some(vec![Info::parse(info)]), config: Some(vec![config]) }
     }
 
     #[test]

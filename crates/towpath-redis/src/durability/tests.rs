@@ -9,7 +9,7 @@ fn about(config: Option<&[(&str, &str)]>, info: Option<&str>) -> About {
     let owned = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     };
-    About { config: config.map(owned), info: info.map(|text| vec![Info::parse(text)]) }
+    About { config: config.map(owned).map(|settings| vec![settings]), info: info.map(|text| vec![Info::parse(text)]) }
 }
 
 fn keeping(level: Durability, source: Source, replicas: u32) -> Keeping {
@@ -96,14 +96,14 @@ fn words(command: &Cmd) -> String {
 fn only_replicated_makes_a_write_wait_and_for_disks_only_where_they_are_fast() {
     let sent = |kept: Keeping, wanted: Wanted| {
         let guarantee = Guarantee::new(wanted, kept).unwrap();
-        guarantee.commands_after_write().iter().map(words).collect::<Vec<_>>()
+        guarantee.commands_after_write("mark").iter().map(words).collect::<Vec<_>>()
     };
     let everysec = keeping(Durability::Everysec, Source::Read, 2);
     let always = Keeping { has_waitaof: true, ..keeping(Durability::Always, Source::Read, 2) };
     assert_eq!(sent(everysec, wanted(Durability::Everysec, 1)), Vec::<String>::new());
-    assert_eq!(sent(everysec, wanted(Durability::Replicated, 2)), ["WAIT 2 1000"]);
-    assert_eq!(sent(Keeping { has_waitaof: true, ..everysec }, wanted(Durability::Replicated, 2)), ["WAIT 2 1000"]);
-    assert_eq!(sent(always, wanted(Durability::Replicated, 2)), ["WAITAOF 1 2 1000"]);
+    assert_eq!(sent(everysec, wanted(Durability::Replicated, 2)), ["SET mark 1 PX 60000", "WAIT 2 1000"]);
+    assert_eq!(sent(Keeping { has_waitaof: true, ..everysec }, wanted(Durability::Replicated, 2)), ["SET mark 1 PX 60000", "WAIT 2 1000"]);
+    assert_eq!(sent(always, wanted(Durability::Replicated, 2)), ["SET mark 1 PX 60000", "WAITAOF 1 2 1000"]);
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl RedisStore {
             question.write(&mut args);
             keys.extend(question.keys());
         }
-        let reply = self.shared.link.run(&LIMITS, &keys, &args).await?;
+        let reply = self.shared.link.run_args(&LIMITS, &keys, &args).await?;
         wire::read(crowd, reply)
     }
 }

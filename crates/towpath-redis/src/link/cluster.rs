@@ -3,7 +3,7 @@
 //! The redis crate's own Cluster connection repeats what was under way when a connection broke. Here nothing is repeated that may have
 //! happened: only what a node has refused is sent to another.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::join_all;
@@ -14,7 +14,7 @@ use towpath_core::store::StoreError;
 use super::dial::Dialer;
 use super::error::trouble;
 use super::line::{Line, Target};
-use super::slots::{SlotMap, slot_of};
+use super::slots::{SlotMap, slot_of, slot_of_key};
 use crate::options::Address;
 
 /// More often than a slot can move while one request is under way.
@@ -176,6 +176,31 @@ impl Cluster {
         }
         self.learn(self.version()).await?;
         self.owner(slot)
+    }
+
+    /// A line to each master.
+    pub(super) fn masters(&self) -> Vec<Arc<Line>> {
+        let map = self.known().map;
+        let nodes: BTreeSet<&Address> = map.nodes().collect();
+        nodes.into_iter().map(|node| self.line(node)).collect()
+    }
+
+    /// For each master a key that lies there, as long as it has the slot.
+    pub(super) fn key_on_each(&self, name: &str) -> Vec<String> {
+        let map = self.known().map;
+        let mut keys: HashMap<&Address, String> = HashMap::new();
+        let masters: HashSet<&Address> = map.nodes().collect();
+        // Every master is met long before: slots are spread evenly over numbers.
+        for number in 0..u32::from(u16::MAX) {
+            if keys.len() == masters.len() {
+                break;
+            }
+            let key = format!("{name}:{{{number}}}");
+            if let Some(node) = map.owner(slot_of_key(key.as_bytes())) {
+                keys.entry(node).or_insert(key);
+            }
+        }
+        keys.into_values().collect()
     }
 
     /// A node that answers, for what any can do.

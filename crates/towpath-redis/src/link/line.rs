@@ -11,14 +11,12 @@ use towpath_core::store::StoreError;
 
 use super::dial::Dialer;
 use super::error;
+use super::own::OwnWire;
 use super::sentinel::Sentinels;
 use super::wire::{Wire, already_greeted};
 use crate::options::Address;
 
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// Reads that block do so for five seconds at most. What is not answered so much later was swallowed on the way: a router or proxy that forgot
-/// the connection keeps it open for ever.
-const BLOCKED_READ_ENDS_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -99,11 +97,11 @@ impl Line {
         }
     }
 
-    /// A connection of one's own to the server of the shared one, with time enough for reads that block.
-    pub(super) async fn exclusive(&self) -> Result<Wire, StoreError> {
+    /// A connection of one's own to the server of the shared one. How long an answer may take is for each question to say.
+    pub(super) async fn exclusive(&self) -> Result<OwnWire, StoreError> {
         let address = self.wire().await?.address.clone();
         let greeted = self.dialer.data(&address).await?;
-        Wire::new(&address, greeted, Some(BLOCKED_READ_ENDS_WITHIN)).await
+        Ok(OwnWire::new(&address, greeted))
     }
 
     /// A connection of one's own that hears what is published on a channel.

@@ -3,7 +3,8 @@
 //! | file | what it does |
 //! |---|---|
 //! | `dial` | reaches a server, encrypts (`tls`), says who we are |
-//! | `wire` | one connection |
+//! | `wire` | one connection that many share |
+//! | `own` | one connection of one's own, and what it says (`reply`) |
 //! | `line` | the shared connection to one server, made anew when it breaks |
 //! | `sentinel` | finds the master |
 //! | `cluster` | a line to each node, and who has which slot (`slots`) |
@@ -13,6 +14,8 @@ mod cluster;
 mod dial;
 mod error;
 mod line;
+mod own;
+mod reply;
 mod sentinel;
 mod slots;
 #[cfg(test)]
@@ -21,26 +24,36 @@ mod tls;
 mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::aio::PubSub;
 use redis::{Cmd, Value};
 use tokio::sync::watch;
 use towpath_core::store::StoreError;
 
 use crate::options::{Address, Place, RedisOptions};
+use crate::script::Args;
 
 use cluster::Cluster;
 use dial::Dialer;
-use line::{Line, Target};
+use line::{ANSWER_WITHIN, Line, Target};
+use own::OwnWire;
 use sentinel::Sentinels;
-use wire::Wire;
 
 pub(crate) use error::{checked, trouble};
+pub(crate) use reply::Reply;
+pub(crate) use sentinel::Testimony;
+
+/// How long reads block that must notice soon when they were forgotten.
+pub(crate) const BLOCK_SHORT: Duration = Duration::from_secs(5);
 
 /// The way to the server. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Link {
     way: Arc<Way>,
+    /// For writes that wait until replicas have them: nothing else waits behind those. In a Cluster they go with all others.
+    waiting: Option<Arc<Line>>,
     lives: watch::Sender<u64>,
 }
 
@@ -61,13 +74,21 @@ impl Script {
     pub(crate) fn new(code: &'static str) -> Self {
         Self { code, sha: redis::Script::new(code).get_hash().to_owned() }
     }
+
+    /// The command that runs it, but for its words.
+    fn command(&self, keys: &[&str], words: usize, bytes: usize) -> Cmd {
+        let key_bytes: usize = keys.iter().map(|key| key.len()).sum();
+        let mut command = Cmd::with_capacity(3 + keys.len() + words, 64 + key_bytes + bytes);
+        command.arg("EVALSHA").arg(&self.sha).arg(keys.len()).arg(keys);
+        command
+    }
 }
 
-/// A connection of one's own, for reads that block: nothing else waits behind them. They may block for five seconds. Dropping it
-/// closes it. After an error it is of no use any more: drop it and ask for another.
+/// A connection of one's own, for reads that block: nothing else waits behind them. Dropping it closes it. After an error it is of no use
+/// any more: drop it and ask for another.
 pub(crate) struct Exclusive {
     link: Link,
-    wire: Wire,
+    wire: OwnWire,
 }
 
 /// Which connection it is, and on which server.
@@ -82,17 +103,31 @@ impl Link {
     pub(crate) async fn open(options: &RedisOptions) -> Result<Self, StoreError> {
         let dialer = Arc::new(Dialer::new(options)?);
         let lives = watch::Sender::new(0);
-        let target = match options.place.clone() {
+        match options.place.clone() {
             Place::Cluster(entrances) => {
                 let way = Arc::new(Way::Cluster(Cluster::open(dialer, entrances, lives.clone()).await?));
-                return Ok(Self { way, lives });
+                Ok(Self { way, waiting: None, lives })
             }
-            Place::Standalone(address) => Target::Fixed(address),
-            Place::Sentinel { sentinels, master } => Target::Master(Sentinels::new(sentinels, master)),
-        };
-        let line = Line::new(target, dialer, lives.clone());
+            Place::Standalone(address) => Self::single(|| Target::Fixed(address.clone()), dialer, lives).await,
+            Place::Sentinel { sentinels, master } => {
+                Self::single(|| Target::Master(Sentinels::new(sentinels.clone(), master.clone())), dialer, lives).await
+            }
+        }
+    }
+
+    async fn single(target: impl Fn() -> Target, dialer: Arc<Dialer>, lives: watch::Sender<u64>) -> Result<Self, StoreError> {
+        let line = Line::new(target(), Arc::clone(&dialer), lives.clone());
         line.wire().await?;
-        Ok(Self { way: Arc::new(Way::Single(Arc::new(line))), lives })
+        // Made when it is first used. Nobody but those who use it need know when it is made anew.
+        let waiting = Line::new(target(), dialer, watch::Sender::new(0));
+        Ok(Self { way: Arc::new(Way::Single(Arc::new(line))), waiting: Some(Arc::new(waiting)), lives })
+    }
+
+    /// What each of the Sentinels says, if there are any.
+    pub(crate) async fn ask_sentinels(options: &RedisOptions) -> Result<Vec<Testimony>, StoreError> {
+        let Place::Sentinel { sentinels, master } = options.place.clone() else { return Ok(Vec::new()) };
+        let dialer = Dialer::new(options)?;
+        Ok(Sentinels::new(sentinels, master).testimonies(&dialer).await)
     }
 
     /// Whether keys of different functions may live on different servers.
@@ -130,31 +165,67 @@ impl Link {
         }
     }
 
+    /// Asks every server that is written to: one, or all masters of a Cluster. It is not sent on to another that would know better.
+    pub(crate) async fn ask_each(&self, command: &Cmd) -> Vec<Result<Value, StoreError>> {
+        let lines = match &*self.way {
+            Way::Single(line) => vec![Arc::clone(line)],
+            Way::Cluster(cluster) => cluster.masters(),
+        };
+        let ask = lines.iter().map(|line| async {
+            let mut replies = line.send(std::slice::from_ref(command)).await?;
+            Ok(replies.pop().unwrap_or(Value::Nil))
+        });
+        join_all(ask).await
+    }
+
+    /// In a Cluster: for each master a key of this name that lies there, as long as it has the slot.
+    pub(crate) fn key_on_each_master(&self, name: &str) -> Vec<String> {
+        match &*self.way {
+            Way::Single(_) => Vec::new(),
+            Way::Cluster(cluster) => cluster.key_on_each(name),
+        }
+    }
+
     /// Runs a script on the server that has these keys. All of them belong to one function, or the store is no Cluster.
     pub(crate) async fn run(&self, script: &Script, keys: &[&str], args: &[Vec<u8>]) -> Result<Value, StoreError> {
+        let mut command = script.command(keys, args.len(), args.iter().map(Vec::len).sum());
+        for word in args {
+            command.arg(word);
+        }
+        self.run_command(script, command, &[]).await.map(|(reply, _)| reply)
+    }
+
+    /// The same with many words.
+    pub(crate) async fn run_args(&self, script: &Script, keys: &[&str], args: &Args) -> Result<Value, StoreError> {
         self.run_with(script, keys, args, &[]).await.map(|(reply, _)| reply)
     }
 
-    /// Runs a script and, behind it on the same connection, commands without keys that ask what became of it: `WAIT` speaks only of what
-    /// its own connection has written.
+    /// Runs a script and, behind it on the same connection, commands that ask what became of it, with keys of the same slot or none: `WAIT`
+    /// speaks only of what its own connection has written. It may take a second, so that nothing else is sent there.
     pub(crate) async fn run_with(
         &self,
         script: &Script,
         keys: &[&str],
-        args: &[Vec<u8>],
+        args: &Args,
         behind: &[Cmd],
     ) -> Result<(Value, Vec<Value>), StoreError> {
-        let mut command = Cmd::new();
-        command.arg("EVALSHA").arg(&script.sha).arg(keys.len()).arg(keys).arg(args);
+        let mut command = script.command(keys, args.len(), args.bytes());
+        for word in args.words() {
+            command.arg(word);
+        }
+        self.run_command(script, command, behind).await
+    }
+
+    async fn run_command(&self, script: &Script, command: Cmd, behind: &[Cmd]) -> Result<(Value, Vec<Value>), StoreError> {
         let mut commands = vec![command];
         commands.extend_from_slice(behind);
-        let mut replies = self.send(&commands).await?.into_iter();
+        let mut replies = self.send_for(&commands, behind).await?.into_iter();
         let mut reply = replies.next().unwrap_or(Value::Nil);
         if error::is_no_script(&reply) {
             let mut load = Cmd::new();
             load.arg("SCRIPT").arg("LOAD").arg(script.code);
             commands.insert(0, load);
-            replies = self.send(&commands).await?.into_iter();
+            replies = self.send_for(&commands, behind).await?.into_iter();
             checked(replies.next().unwrap_or(Value::Nil))?;
             reply = replies.next().unwrap_or(Value::Nil);
         }
@@ -212,7 +283,19 @@ impl Link {
         }
     }
 
-    /// Sends at once to the server that has the key. At most one of the commands has one.
+    /// Asks several things at once, the last of which may wait until replicas have what was written.
+    pub(crate) async fn ask_and_wait(&self, commands: &[Cmd]) -> Result<Vec<Value>, StoreError> {
+        self.send_for(commands, commands).await
+    }
+
+    async fn send_for(&self, commands: &[Cmd], that_wait: &[Cmd]) -> Result<Vec<Value>, StoreError> {
+        match &self.waiting {
+            Some(line) if !that_wait.is_empty() => line.send(commands).await,
+            _ => self.send(commands).await,
+        }
+    }
+
+    /// Sends at once to the server that has the key. All that have one have keys of one slot.
     async fn send(&self, commands: &[Cmd]) -> Result<Vec<Value>, StoreError> {
         match &*self.way {
             Way::Single(line) => line.send(commands).await,
@@ -221,10 +304,10 @@ impl Link {
     }
 
     /// What an exclusive connection has seen of its server concerns the shared one too.
-    async fn heed(&self, address: &Address, reply: &Value) {
-        match (&*self.way, reply) {
-            (Way::Single(line), reply) if error::is_demoted(reply) => line.forget_server(address),
-            (Way::Cluster(cluster), Value::ServerError(error)) if matches!(error.code(), "MOVED" | "READONLY" | "UNBLOCKED") => {
+    async fn heed(&self, address: &Address, code: &str) {
+        match &*self.way {
+            Way::Single(line) if error::says_demoted(code) => line.forget_server(address),
+            Way::Cluster(cluster) if matches!(code, "MOVED" | "READONLY" | "UNBLOCKED") => {
                 // If nobody answers now, the next request asks again.
                 let _ = cluster.learn(cluster.version()).await;
             }
@@ -234,16 +317,33 @@ impl Link {
 }
 
 impl Exclusive {
+    /// Waits for the end of a read that was told to end. One that does not was forgotten on the way.
+    pub(crate) async fn ended<T>(id: &ExclusiveId, read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        tokio::time::timeout(ANSWER_WITHIN, read).await.unwrap_or_else(|_| Err(error::silent(&id.address)))
+    }
+
     /// What [`Link::unblock`] wants to know.
     pub(crate) fn id(&self) -> ExclusiveId {
         ExclusiveId { address: self.wire.address.clone(), id: self.wire.client_id }
     }
 
-    /// Asks. After an error nobody knows what became of it.
-    pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, StoreError> {
-        let replies = self.wire.send(std::slice::from_ref(command)).await;
-        let reply = replies.map_err(|failure| error::lost(&self.wire.address, &failure))?.pop().unwrap_or(Value::Nil);
-        self.link.heed(&self.wire.address, &reply).await;
-        checked(reply)
+    /// Asks what is answered at once or after [`BLOCK_SHORT`]. An error reply of the server is an error here. After any other error nobody
+    /// knows what became of it.
+    pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Reply, StoreError> {
+        self.ask_blocking(command, BLOCK_SHORT).await
+    }
+
+    /// Asks what may block for so long. What is not answered soon after was swallowed on the way: a proxy that forgot a connection may
+    /// keep it open for ever. That the other side is gone is noticed sooner, as the connection breaks.
+    pub(crate) async fn ask_blocking(&mut self, command: &Cmd, block: Duration) -> Result<Reply, StoreError> {
+        let reply = tokio::time::timeout(block + ANSWER_WITHIN, self.wire.ask(command)).await;
+        match reply.map_err(|_| error::silent(&self.wire.address))?? {
+            Reply::Error(said) => {
+                let (code, detail) = said.split_once(' ').unwrap_or((&said, ""));
+                self.link.heed(&self.wire.address, code).await;
+                Err(error::refusal(code, detail))
+            }
+            reply => Ok(reply),
+        }
     }
 }

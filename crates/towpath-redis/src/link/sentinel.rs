@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::{Cmd, FromRedisValue, Value};
 use tokio::time::timeout;
 use towpath_core::store::StoreError;
@@ -14,6 +15,14 @@ use crate::options::Address;
 
 /// For one Sentinel, all included: there are others to ask.
 const SENTINEL_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
+/// What one Sentinel says.
+#[derive(Debug)]
+pub(crate) struct Testimony {
+    pub(crate) sentinel: Address,
+    /// Which server is the master, and how many other Sentinels it knows, if it tells; or why it says nothing.
+    pub(crate) says: Result<(Address, Option<usize>), StoreError>,
+}
 
 pub(super) struct Sentinels {
     addresses: Vec<Address>,
@@ -53,23 +62,48 @@ impl Sentinels {
         Err(trouble(format!("no Sentinel leads to a master '{}' ({failures}); work goes on by itself when one does", self.master)))
     }
 
+    /// What each of them says when it is asked alone.
+    pub(super) async fn testimonies(&self, dialer: &Dialer) -> Vec<Testimony> {
+        let ask = self.addresses.iter().map(|sentinel| async {
+            let asked = async { Ok((self.ask(dialer, sentinel).await?, self.others(dialer, sentinel).await)) };
+            let says = timeout(SENTINEL_ANSWERS_WITHIN, asked).await;
+            let says = says.unwrap_or_else(|_| Err(error::not_reached(sentinel, "no answer in time")));
+            Testimony { sentinel: sentinel.clone(), says }
+        });
+        join_all(ask).await
+    }
+
+    /// How many others a Sentinel knows.
+    async fn others(&self, dialer: &Dialer, sentinel: &Address) -> Option<usize> {
+        let mut question = Cmd::new();
+        question.arg("SENTINEL").arg("SENTINELS").arg(&self.master);
+        match self.answer(dialer, sentinel, &question).await {
+            Ok(Value::Array(others)) => Some(others.len()),
+            _ => None,
+        }
+    }
+
     async fn ask(&self, dialer: &Dialer, sentinel: &Address) -> Result<Address, StoreError> {
         let mut question = Cmd::new();
         question.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
-        let wire = Wire::new(sentinel, dialer.sentinel(sentinel, false).await?, None).await?;
-        let mut reply = ask(&wire, &question).await;
-        let is_closed = matches!(&reply, Ok(Value::ServerError(refusal)) if matches!(refusal.code(), "NOAUTH" | "NOPERM"));
-        if is_closed && dialer.has_credentials() {
-            let wire = Wire::new(sentinel, dialer.sentinel(sentinel, true).await?, None).await?;
-            reply = ask(&wire, &question).await;
-        }
-        match checked(reply?)? {
+        match checked(self.answer(dialer, sentinel, &question).await?)? {
             Value::Nil => Err(trouble(format!("it knows no master '{}': check the name in the URL", self.master))),
             found => {
                 let (host, port) = <(String, u16)>::from_redis_value(found).map_err(|error| trouble(error.to_string()))?;
                 Ok(Address { host, port })
             }
         }
+    }
+
+    async fn answer(&self, dialer: &Dialer, sentinel: &Address, question: &Cmd) -> Result<Value, StoreError> {
+        let wire = Wire::new(sentinel, dialer.sentinel(sentinel, false).await?, None).await?;
+        let mut reply = ask(&wire, question).await;
+        let is_closed = matches!(&reply, Ok(Value::ServerError(refusal)) if matches!(refusal.code(), "NOAUTH" | "NOPERM"));
+        if is_closed && dialer.has_credentials() {
+            let wire = Wire::new(sentinel, dialer.sentinel(sentinel, true).await?, None).await?;
+            reply = ask(&wire, question).await;
+        }
+        reply
     }
 }
 

@@ -10,10 +10,11 @@ use redis::Value;
 use towpath_core::inspect::{FunctionCounts, FunctionView};
 use towpath_core::names::{FunctionKey, WorkerId};
 use towpath_core::store::StoreError;
-use towpath_core::time::{Timestamp, millis};
+use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR};
 
-use super::reply::{arguments, command, half_done, next, read};
+use super::peers::is_old;
+use super::reply::{arguments, command, half_done, instant, next, read};
 use super::scripts;
 use crate::definition::{function_member, read_definition, read_function_member, write_definition};
 use crate::record::life_submitted_at;
@@ -150,8 +151,7 @@ impl RedisStore {
     pub(super) async fn view_function(&self, function: &FunctionKey) -> Result<Option<FunctionView>, StoreError> {
         let keys = self.shared.keys.function(function);
         let touched = [keys.definition.as_str(), &keys.counts, &keys.workers, &keys.ready, &keys.calls, &keys.stream];
-        let silent = self.shared.now().as_millis().saturating_sub(millis(HEALTHY_FOR));
-        let reply = self.shared.link.run(&scripts::VIEW, &touched, &arguments![keys.group, silent, LOOK_AHEAD]).await?;
+        let reply = self.shared.link.run(&scripts::VIEW, &touched, &arguments![keys.group, LOOK_AHEAD]).await?;
         let parts: Vec<Value> = read(reply)?;
         if parts.is_empty() {
             return Ok(None);
@@ -159,17 +159,30 @@ impl RedisStore {
         let mut parts = parts.into_iter();
         let definition: Vec<u8> = next(&mut parts)?;
         let counts: Vec<Option<u64>> = next(&mut parts)?;
-        let (workers, healthy_workers) = (next(&mut parts)?, next(&mut parts)?);
+        let workers: Vec<(String, f64)> = next(&mut parts)?;
         let ready: Option<Vec<u8>> = next(&mut parts)?;
         let unread: Vec<(String, String, Vec<u8>)> = next(&mut parts)?;
         let waiting = [ready.as_deref().and_then(life_submitted_at), unread.iter().find_map(waiting_since)];
         Ok(Some(FunctionView {
             definition: read_definition(&definition)?,
             counts: read_counts(&counts),
-            workers,
-            healthy_workers,
+            workers: workers.len() as u64,
+            healthy_workers: self.count_healthy(workers).await?,
             oldest_queued_at: waiting.into_iter().flatten().min(),
         }))
+    }
+}
+
+impl RedisStore {
+    /// How many of a function's workers are healthy. What stands with the function of one of ours may be older than its latest heartbeat.
+    async fn count_healthy(&self, workers: Vec<(String, f64)>) -> Result<u64, StoreError> {
+        let now = self.shared.now();
+        let is_healthy = |heard: f64| now.since(instant(heard)) < HEALTHY_FOR;
+        let (healthy, others): (Vec<_>, Vec<_>) = workers.into_iter().partition(|(_, heard)| is_healthy(*heard));
+        let others: Vec<String> = others.into_iter().map(|(worker, _)| worker).filter(|worker| !is_old(worker)).collect();
+        let heard = self.latest_heartbeats(&others).await?;
+        let heard_lately = heard.into_iter().flatten().filter(|heard| is_healthy(*heard)).count();
+        Ok((healthy.len() + heard_lately) as u64)
     }
 }
 

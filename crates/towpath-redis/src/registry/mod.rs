@@ -3,7 +3,8 @@
 //! | room | what it does |
 //! |---|---|
 //! | `functions` | definitions: made known, looked at, forgotten |
-//! | `workers` | workers: they come, say that they live, leave, fall silent |
+//! | `workers` | workers: they come, leave, fall silent |
+//! | `heartbeats` | how they say that they live |
 //! | `peers` | old workers, seen through the seeds' registry |
 //! | `wire` | what a worker of ours says there |
 //! | `config` | the shared configuration |
@@ -11,6 +12,7 @@
 
 mod config;
 mod functions;
+mod heartbeats;
 mod peers;
 mod reply;
 mod scripts;
@@ -31,6 +33,7 @@ use towpath_core::worker::{FunctionDefinition, RegisterWorker};
 use crate::store::RedisStore;
 use functions::Definition;
 
+pub(crate) use heartbeats::Said;
 pub(crate) use peers::{PeersSeen, Serving};
 
 /// How often whoever waits for a function looks for an old worker. Only here is looked again by the clock: an old worker that comes wakes

@@ -2,10 +2,10 @@
 //!
 //! An old worker tells nobody that it came, lives or left: it writes its meta hash and waits. So it is looked at when somebody asks, and
 //! what was seen holds for five seconds; no call pays for it. Among a function's workers it stands as `old:<worker id>`, a name that no
-//! worker of ours can have.
+//! worker of ours can have. Whether any old worker is there at all is one question for all functions together.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::Value;
@@ -17,7 +17,7 @@ use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, REMEMBERED_FOR};
 
 use super::functions::Definition;
-use super::reply::{command, done, next};
+use super::reply::{command, done, instant, next, read};
 use crate::keys;
 use crate::store::RedisStore;
 
@@ -26,21 +26,53 @@ const SEEN_FOR: Duration = Duration::from_secs(5);
 /// Of more functions than this, only those that were looked at lately are remembered.
 const FUNCTIONS_MAX: usize = 4_096;
 const OLD: &str = "old:";
+/// A worker that is listed and says nothing is looked at again after so long: it may be an old one that comes back.
+const GHOST_FOR: Duration = Duration::from_secs(60);
+/// More workers than this are not remembered by name.
+const FAMILIAR_MAX: usize = 16_384;
 /// What is read of a worker's meta hash, in this order.
 const META: [&str; 7] = ["streamKey", "scope", "executionId", "lastHeartbeat", "proto", "caps", "parameters"];
 
 /// What was last seen of each function's workers.
 #[derive(Debug, Default)]
-pub(crate) struct PeersSeen(Mutex<HashMap<FunctionKey, Seen>>, tokio::sync::Mutex<()>);
+pub(crate) struct PeersSeen {
+    functions: Mutex<HashMap<FunctionKey, Seen>>,
+    /// Held by the one who looks for all who find that what was seen is stale.
+    looking: tokio::sync::Mutex<()>,
+    /// Workers that are no old workers, and until when that need not be looked at again.
+    familiar: Mutex<HashMap<WorkerId, Timestamp>>,
+}
 
 impl PeersSeen {
     /// Who serves these functions has just changed.
     pub(super) fn forget(&self, functions: &[FunctionKey]) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.functions);
         for function in functions {
             seen.remove(function);
         }
     }
+
+    fn is_familiar(&self, worker: &WorkerId, now: Timestamp) -> bool {
+        lock(&self.familiar).get(worker).is_some_and(|until| now < *until)
+    }
+
+    fn note_familiar(&self, worker: &WorkerId, until: Timestamp) {
+        let mut familiar = lock(&self.familiar);
+        if familiar.len() >= FAMILIAR_MAX {
+            familiar.clear();
+        }
+        familiar.insert(worker.clone(), until);
+    }
+}
+
+/// Whether a function's worker is one that knows nothing of us.
+pub(super) fn is_old(worker: &str) -> bool {
+    worker.starts_with(OLD)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in here can panic half way.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +120,8 @@ struct Peers {
     old: Vec<OldWorker>,
     /// Those that stand among the function's workers and are no longer seen.
     gone: Vec<String>,
+    /// Those of ours that were heard later than what stands with the function, and when.
+    heard_since: Vec<(String, f64)>,
     serving: Serving,
 }
 
@@ -104,15 +138,45 @@ impl RedisStore {
             return Ok(seen.serving);
         }
         // A thousand callers that find this stale at once ask one question.
-        let _turn = self.shared.peers_seen.1.lock().await;
+        let _turn = self.shared.peers_seen.looking.lock().await;
         self.look_at_peers(std::slice::from_ref(function)).await?;
         Ok(self.seen_lately(function).map_or(Serving::UNKNOWN, |seen| seen.serving))
     }
 
+    /// The same, if it was looked at a moment ago.
+    pub(crate) fn serving_as_seen(&self, function: &FunctionKey) -> Option<Serving> {
+        self.seen_lately(function).map(|seen| seen.serving)
+    }
+
     /// Whether an old worker served a function when it was last looked at, however long ago.
     pub(crate) fn was_served_by_old(&self, function: &FunctionKey) -> bool {
-        let seen = self.shared.peers_seen.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.get(function).is_some_and(|seen| seen.serving.old)
+        lock(&self.shared.peers_seen.functions).get(function).is_some_and(|seen| seen.serving.old)
+    }
+
+    /// Whether somebody served a function when it was last looked at.
+    pub(crate) fn was_served(&self, function: &FunctionKey) -> bool {
+        lock(&self.shared.peers_seen.functions).get(function).is_some_and(|seen| seen.serving.old || seen.serving.ours)
+    }
+
+    /// Whether nobody is listed for any of these functions but workers that are known not to be old. `false`: look at each function.
+    pub(crate) async fn all_are_familiar(&self, functions: &[FunctionKey]) -> Result<bool, StoreError> {
+        let mut lists: Vec<String> = functions.iter().map(|function| keys::registry(&function.name)).collect();
+        lists.sort_unstable();
+        lists.dedup();
+        let ask = if self.shared.link.is_cluster() {
+            lists.iter().map(|list| command("SMEMBERS", &[list])).collect()
+        } else {
+            vec![command("SUNION", &lists)]
+        };
+        let now = self.shared.now();
+        for reply in self.shared.link.ask_all(&ask).await? {
+            let listed: Vec<String> = read(reply)?;
+            let familiar = |worker: String| WorkerId::new(worker).is_ok_and(|worker| self.shared.peers_seen.is_familiar(&worker, now));
+            if !listed.into_iter().all(familiar) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Counts old workers among the functions' workers, unless that was done a moment ago.
@@ -128,9 +192,10 @@ impl RedisStore {
         let mut commands = Vec::new();
         for (function, peers) in functions.iter().zip(&peers).filter(|(_, peers)| peers.known) {
             commands.extend(self.count_old(function, peers));
+            commands.extend(self.count_ours(function, peers));
         }
         done(self.shared.link.ask_all(&commands).await?)?;
-        let mut seen = self.shared.peers_seen.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.shared.peers_seen.functions);
         let at = self.shared.now();
         if seen.len() >= FUNCTIONS_MAX {
             seen.retain(|_, seen| at.since(seen.at) < SEEN_FOR);
@@ -142,7 +207,7 @@ impl RedisStore {
     }
 
     fn seen_lately(&self, function: &FunctionKey) -> Option<Seen> {
-        let seen = *self.shared.peers_seen.0.lock().unwrap_or_else(PoisonError::into_inner).get(function)?;
+        let seen = *lock(&self.shared.peers_seen.functions).get(function)?;
         let changes = self.shared.news.function_changes();
         (seen.changes == changes && self.shared.now().since(seen.at) < SEEN_FOR).then_some(seen)
     }
@@ -172,6 +237,14 @@ impl RedisStore {
         heard.chain(gone).collect()
     }
 
+    /// A worker of ours says only once that it lives, for all its functions. Only where it is still listed: it may be leaving.
+    fn count_ours(&self, function: &FunctionKey, peers: &Peers) -> Vec<redis::Cmd> {
+        let workers = self.shared.keys.function(function).workers;
+        let heard =
+            |(worker, heard): &(String, f64)| command("ZADD", &[workers.as_str(), "XX", &instant(*heard).as_millis().to_string(), worker]);
+        peers.heard_since.iter().map(heard).collect()
+    }
+
     async fn read_peers(&self, functions: &[FunctionKey]) -> Result<Vec<Peers>, StoreError> {
         let ask = functions.iter().flat_map(|function| {
             let keys = self.shared.keys.function(function);
@@ -179,7 +252,7 @@ impl RedisStore {
                 command("SMEMBERS", &[keys::registry(&function.name)]),
                 command("EXISTS", &[keys.stream]),
                 command("HEXISTS", &[keys.definition.as_str(), "definition"]),
-                command("ZRANGE", &[keys.workers.as_str(), "0", "-1"]),
+                command("ZRANGE", &[keys.workers.as_str(), "0", "-1", "WITHSCORES"]),
             ]
         });
         let mut replies = self.shared.link.ask_all(&ask.collect::<Vec<_>>()).await?.into_iter();
@@ -202,17 +275,31 @@ impl RedisStore {
             })
         });
         let mut replies = self.shared.link.ask_all(&ask.collect::<Vec<_>>()).await?.into_iter();
-        listed.into_iter().map(|listed| self.judge(listed, &mut replies)).collect()
+        let counted = listed.iter().flat_map(|listed| listed.counted.iter().map(|(worker, _)| worker.clone()));
+        let ours: BTreeSet<String> = counted.filter(|worker| !is_old(worker)).collect();
+        let ours: Vec<String> = ours.into_iter().collect();
+        let heard = self.latest_heartbeats(&ours).await?;
+        let heard = ours.into_iter().zip(heard).filter_map(|(worker, heard)| Some((worker, heard?))).collect();
+        listed.into_iter().map(|listed| self.judge(listed, &mut replies, &heard)).collect()
     }
 
-    fn judge(&self, listed: Listed<'_>, metas: &mut std::vec::IntoIter<Value>) -> Result<Peers, StoreError> {
+    /// `heard`: when each of ours was last heard.
+    fn judge(&self, listed: Listed<'_>, metas: &mut std::vec::IntoIter<Value>, heard: &HashMap<String, f64>) -> Result<Peers, StoreError> {
         let now = self.shared.now();
         let stream = self.shared.keys.function(listed.function).stream;
         let serving = Serving { ours: false, old: false, all_take_inboxes: true };
-        let mut peers = Peers { known: listed.known, old: Vec::new(), gone: Vec::new(), serving };
+        let mut peers = Peers { known: listed.known, old: Vec::new(), gone: Vec::new(), heard_since: Vec::new(), serving };
         for member in listed.members {
             let meta = Meta::read(next(metas)?);
-            let Some(heartbeat) = meta.heartbeat() else { continue };
+            let Some(heartbeat) = meta.heartbeat() else {
+                self.shared.peers_seen.note_familiar(&member, now + GHOST_FOR);
+                continue;
+            };
+            if !meta.is_old() {
+                self.shared.peers_seen.note_familiar(&member, Timestamp::MAX);
+            }
+            // A hash of ours may be older than the latest heartbeat.
+            let heartbeat = heard.get(member.as_str()).filter(|_| !meta.is_old()).map_or(heartbeat, |heard| heartbeat.max(instant(*heard)));
             let serves = meta.serves(listed.function, &stream).unwrap_or(listed.has_stream);
             if !serves || now.since(heartbeat) >= REMEMBERED_FOR {
                 continue;
@@ -228,7 +315,10 @@ impl RedisStore {
         }
         peers.old.sort_by_key(|worker| std::cmp::Reverse(worker.heartbeat));
         let still = |member: &str| peers.old.iter().any(|worker| member.strip_prefix(OLD) == Some(worker.id.as_str()));
-        peers.gone = listed.counted.into_iter().filter(|member| member.starts_with(OLD) && !still(member)).collect();
+        let (old, ours): (Vec<_>, Vec<_>) = listed.counted.into_iter().partition(|(member, _)| is_old(member));
+        peers.gone = old.into_iter().map(|(member, _)| member).filter(|member| !still(member)).collect();
+        let since = |(member, known): (String, f64)| heard.get(&member).filter(|heard| **heard > known).map(|heard| (member, *heard));
+        peers.heard_since = ours.into_iter().filter_map(since).collect();
         Ok(peers)
     }
 }
@@ -239,8 +329,8 @@ struct Listed<'a> {
     members: Vec<WorkerId>,
     has_stream: bool,
     known: bool,
-    /// Who stands among the function's workers now.
-    counted: Vec<String>,
+    /// Who stands among the function's workers now, and when each was last heard as far as it is known there.
+    counted: Vec<(String, f64)>,
 }
 
 /// What a worker's meta hash says.

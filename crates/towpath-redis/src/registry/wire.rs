@@ -8,8 +8,9 @@ use towpath_core::time::Timestamp;
 use super::reply::command;
 use crate::keys::{self, FunctionKeys};
 
-/// How long a worker's meta hash outlives its latest heartbeat, in the server's own time. It sweeps; what is healthy is for numbers to say.
-const META_MS: u32 = 45_000;
+/// How long a worker's meta hash stays when nobody is left to remove it, in the server's own time. It sweeps; what is healthy is for numbers
+/// to say. It is prolonged when everything is said again, which must be more often.
+const META_MS: u32 = 1_200_000;
 
 /// A worker and one function it serves.
 #[derive(Clone, Copy)]
@@ -48,10 +49,9 @@ impl Served<'_> {
         [meta, self.keep(), self.list()]
     }
 
-    /// Says that it lives. The first reply is 1 when the hash was gone, and everything must be said again.
-    pub(super) fn repeat(self, now: Timestamp) -> [Cmd; 3] {
-        let heartbeat = command("HSET", &[self.meta(), "lastHeartbeat".to_owned(), now.as_millis().to_string()]);
-        [heartbeat, self.keep(), self.list()]
+    /// Says that it lives. The reply is 1 when the hash was gone, and everything must be said again.
+    pub(super) fn live(self, now: Timestamp) -> Cmd {
+        command("HSET", &[self.meta(), "lastHeartbeat".to_owned(), now.as_millis().to_string()])
     }
 
     /// Takes everything back.

@@ -1,4 +1,4 @@
-//! Workers: how they come, say that they live, leave, or fall silent.
+//! Workers: how they come, leave, or fall silent.
 //!
 //! What is kept of a worker lies in the keys of all and in the keys of each function it offers, which may be different servers. So every
 //! move is a row of steps, in an order in which a crash leaves something that is seen and repaired: a worker's record names its functions
@@ -8,17 +8,16 @@
 use std::collections::{BTreeMap, HashMap};
 
 use futures_util::future::try_join_all;
-use redis::Value;
 use towpath_core::names::{FunctionKey, WorkerId};
-use towpath_core::store::{Heartbeat, StoreError};
+use towpath_core::store::StoreError;
 use towpath_core::time::{Timestamp, millis};
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, Offer, REMEMBERED_FOR, RegisterWorker, WorkerView};
 
 use super::functions::{Definition, Offered};
 use super::reply::{arguments, command, done, half_done, instant, next, read};
 use super::scripts;
-use super::wire::{Served, make_group};
-use crate::definition::{OfferRecord, WorkerRecord, function_member, read_definition};
+use super::wire::Served;
+use crate::definition::{OfferRecord, WorkerRecord};
 use crate::store::RedisStore;
 
 impl RedisStore {
@@ -32,6 +31,7 @@ impl RedisStore {
         let dropped: Vec<FunctionKey> = before.into_iter().filter(|offer| !still(offer)).map(|offer| offer.function).collect();
         let record = WorkerRecord { kind, offers, registered_at: now };
         self.write_worker(&worker_id, &record, &definitions, &dropped).await.map_err(half_done)?;
+        self.shared.said.forget(&introduction.worker_id);
         self.shared.incarnation.introduced(&introduction, now);
         self.begin_beside_old(&definitions).await;
         Ok(())
@@ -71,7 +71,7 @@ impl RedisStore {
         Ok(())
     }
 
-    async fn announce(&self, worker: &WorkerId, definitions: &[FunctionDefinition], since: Timestamp) -> Result<(), StoreError> {
+    pub(super) async fn announce(&self, worker: &WorkerId, definitions: &[FunctionDefinition], since: Timestamp) -> Result<(), StoreError> {
         let now = self.shared.now();
         let say = definitions.iter().flat_map(|definition| {
             let stream = self.shared.keys.function(&definition.key).stream;
@@ -79,67 +79,6 @@ impl RedisStore {
             served.announce(&stream, definition.parameters.as_ref(), since, now)
         });
         done(self.shared.link.ask_all(&say.collect::<Vec<_>>()).await?)
-    }
-
-    pub(super) async fn hear_worker(&self, worker: &WorkerId) -> Result<Heartbeat, StoreError> {
-        let (now, heartbeats) = (self.shared.now().as_millis().to_string(), self.shared.keys.heartbeats());
-        // Both must know it: a worker that is just being removed has only one of them left.
-        let ask = [
-            command("ZADD", &[heartbeats.as_str(), "XX", &now, worker.as_str()]),
-            command("ZSCORE", &[heartbeats.as_str(), worker.as_str()]),
-            command("HGET", &[self.shared.keys.workers().as_str(), worker.as_str()]),
-        ];
-        let mut replies = self.shared.link.ask_all(&ask).await?.into_iter();
-        let _heard: Value = next(&mut replies)?;
-        let (score, record): (Option<f64>, Option<Vec<u8>>) = (next(&mut replies)?, next(&mut replies)?);
-        let heard = match (score, record) {
-            (Some(_), Some(record)) => self.repeat_offers(worker, &WorkerRecord::read(&record)?).await.map_err(half_done)?,
-            _ => Heartbeat::Unknown,
-        };
-        match heard {
-            Heartbeat::Known => self.shared.incarnation.heard(worker, self.shared.now()),
-            Heartbeat::Unknown => self.shared.incarnation.doubt(),
-        }
-        Ok(heard)
-    }
-
-    /// Says again all that may have been lost: to an old worker that destroyed the group, to a key that expired, to a sweep that ran
-    /// beside this heartbeat.
-    async fn repeat_offers(&self, worker: &WorkerId, record: &WorkerRecord) -> Result<Heartbeat, StoreError> {
-        let commands: Vec<_> = record.offers.iter().flat_map(|offer| self.offer_again(worker, offer)).collect();
-        let mut replies = self.shared.link.ask_all(&commands).await?.into_iter();
-        let mut speechless = Vec::new();
-        for _offer in &record.offers {
-            let definition: Option<Vec<u8>> = next(&mut replies)?;
-            let Some(definition) = definition else { return Ok(Heartbeat::Unknown) };
-            group_made(replies.next())?;
-            let (_listed, _heard, _offered): (Value, Value, Value) = (next(&mut replies)?, next(&mut replies)?, next(&mut replies)?);
-            let meta_was_gone: bool = next(&mut replies)?;
-            let (_kept, _found): (Value, Value) = (next(&mut replies)?, next(&mut replies)?);
-            if meta_was_gone {
-                speechless.push(read_definition(&definition)?);
-            }
-        }
-        self.announce(worker, &speechless, record.registered_at).await?;
-        Ok(Heartbeat::Known)
-    }
-
-    fn offer_again(&self, worker: &WorkerId, offer: &OfferRecord) -> Vec<redis::Cmd> {
-        let now = self.shared.now();
-        let keys = self.shared.keys.function(&offer.function);
-        let field = format!("offer:{worker}");
-        let mut commands = vec![
-            command("HGET", &[keys.definition.as_str(), "definition"]),
-            make_group(&keys),
-            command("SADD", &[self.shared.keys.functions(), function_member(&offer.function)]),
-            command("ZADD", &[keys.workers.clone(), now.as_millis().to_string(), worker.to_string()]),
-            match offer.concurrency {
-                Some(concurrency) => command("HSET", &[keys.definition, field, concurrency.to_string()]),
-                None => command("HDEL", &[keys.definition, field]),
-            },
-        ];
-        commands.extend(Served { worker, function: &offer.function }.repeat(now));
-        commands
     }
 
     pub(super) async fn unregister_worker(&self, worker: &WorkerId) -> Result<u64, StoreError> {
@@ -158,6 +97,7 @@ impl RedisStore {
         ];
         done(self.shared.link.ask_all(&remove).await?)?;
         self.shared.news.forget_worker(worker);
+        self.shared.said.forget(worker);
         self.shared.incarnation.left(worker);
         self.shared.peers_seen.forget(functions);
         Ok(handed_back)
@@ -245,6 +185,15 @@ impl RedisStore {
         record.map(|record| WorkerRecord::read(&record)).transpose()
     }
 
+    /// What a worker on the list offers.
+    pub(crate) async fn offers_of(&self, worker: &WorkerId) -> Result<Option<Vec<FunctionKey>>, StoreError> {
+        let Some(record) = self.worker_record(worker).await? else { return Ok(None) };
+        // One without a heartbeat is just being removed, or has not quite registered yet.
+        let ask = command("ZSCORE", &[self.shared.keys.heartbeats().as_str(), worker.as_str()]);
+        let heard: Option<f64> = read(self.shared.link.ask(&ask).await?)?;
+        Ok(heard.map(|_| record.offers.into_iter().map(|offer| offer.function).collect()))
+    }
+
     /// All workers, by id.
     pub(crate) async fn list_workers(&self) -> Result<Vec<WorkerView>, StoreError> {
         let now = self.shared.now();
@@ -304,12 +253,4 @@ fn latest_of_each(offers: Vec<Offer>) -> (Vec<OfferRecord>, Vec<FunctionDefiniti
 
 fn read_worker_id(text: &str) -> Result<WorkerId, StoreError> {
     WorkerId::new(text).map_err(|error| StoreError::Corrupt(format!("a worker on the list: {error}")))
-}
-
-/// That the group exists already is what is hoped for.
-fn group_made(reply: Option<Value>) -> Result<(), StoreError> {
-    match reply {
-        Some(Value::ServerError(error)) if error.code() == "BUSYGROUP" => Ok(()),
-        reply => done(reply),
-    }
 }

@@ -14,6 +14,7 @@ use super::{FALLEN_AFTER_MS, PAGE};
 use crate::calls::entry;
 use crate::calls::moves::Move;
 use crate::calls::take::is_no_group;
+use crate::link::Reply;
 use crate::record::Life;
 use crate::room::Room;
 use crate::store::RedisStore;
@@ -157,7 +158,7 @@ impl RedisStore {
             })
             .collect();
         let entries = self.shared.link.ask_all(&asks).await?;
-        let named = |reply: &Value| entry::read_entries(reply).pop()?.call_id.and_then(|id| CallId::new(id).ok());
+        let named = |reply: &Value| entry::read_entries(&Reply::from(reply)).pop()?.call_id;
         let ids: Vec<Option<CallId>> = entries.iter().map(named).collect();
         let known: Vec<CallId> = ids.iter().flatten().cloned().collect();
         let lives = self.lives(room, &known).await?.into_iter().zip(&known);
@@ -213,7 +214,7 @@ impl RedisStore {
         for place in places {
             claim.arg(*place);
         }
-        let entries = entry::read_entries(&self.shared.link.ask(&claim).await?);
+        let entries = entry::read_entries(&Reply::from(&self.shared.link.ask(&claim).await?));
         tracing::warn!(function = %room.function, count = entries.len(), "calls that a worker took and never answered are delivered again");
         let nobody = ClaimCalls {
             worker: WorkerId::new(NOBODY).map_err(|error| StoreError::Corrupt(error.to_string()))?,

@@ -30,6 +30,10 @@ impl RedisStore {
     /// Looks who serves these functions, and looks after those that old workers serve.
     pub(crate) async fn look_beside_old(&self, functions: &[FunctionKey]) -> Result<(), StoreError> {
         for some in functions.chunks(LOOKS_MAX) {
+            let none_was_old = !some.iter().any(|function| self.was_served_by_old(function));
+            if none_was_old && self.all_are_familiar(some).await? {
+                continue;
+            }
             self.look_at_peers_now(some).await?;
             self.tend_beside_old(some).await?;
         }
@@ -69,7 +73,7 @@ impl RedisStore {
         args.push(room.function.name.as_str());
         args.number(BACK_MAX);
         let names = [keys.calls.as_str(), &keys.requests, &keys.ready, &keys.workers, &keys.stream];
-        let reply = value::array("putting calls back", self.shared.link.run(&BACK, &names, &args).await?)?;
+        let reply = value::array("putting calls back", self.shared.link.run_args(&BACK, &names, &args).await?)?;
         if !reply.is_empty() {
             tracing::info!(function = %room.function, count = reply.len(), "calls that wait are put into the stream again: only old workers serve the function");
         }

@@ -16,6 +16,7 @@ use super::host::Hosts;
 use super::probe::Probe;
 use super::roster::Roster;
 use super::routes::Permission;
+use super::standing::Standing;
 use crate::metrics::Metrics;
 use crate::push::{Pushed, TargetPolicy};
 use crate::settings::Settings;
@@ -34,6 +35,7 @@ struct Inner {
     drain: Drain,
     probe: Probe,
     roster: Roster,
+    standing: Standing,
     permissions: HashMap<String, Vec<(Method, Permission)>>,
     requests: Arc<Semaphore>,
     body_time_max: Duration,
@@ -53,6 +55,7 @@ impl App {
             drain: Drain::default(),
             probe: Probe::default(),
             roster: Roster::default(),
+            standing: Standing::default(),
             permissions: super::routes::permissions(),
             requests: Arc::new(Semaphore::new(settings.max_requests)),
             body_time_max: settings.body_time_max,
@@ -102,6 +105,10 @@ impl App {
 
     pub(crate) fn roster(&self) -> &Roster {
         &self.0.roster
+    }
+
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.0.standing
     }
 
     pub(crate) fn requests(&self) -> &Arc<Semaphore> {

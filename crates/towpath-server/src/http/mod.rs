@@ -26,5 +26,6 @@ mod probe;
 mod request_id;
 mod roster;
 mod routes;
+mod standing;
 pub mod wire;
 mod workers;

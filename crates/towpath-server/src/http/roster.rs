@@ -12,8 +12,9 @@ use super::app::App;
 
 /// A worker may have registered again with another server: what is older than this is looked up anew.
 const REMEMBERED_FOR: Duration = Duration::from_secs(30);
-/// A claim says that its worker lives; said again within this it changes nothing that anybody could see.
-const HEARD_FOR: Duration = Duration::from_secs(3);
+/// Claims and heartbeats say that their worker lives. Said again within this it is not passed on: all that matters is that the store hears it
+/// every ten seconds or so.
+const HEARD_FOR: Duration = Duration::from_secs(9);
 /// More workers than this are not remembered; the registry knows them all.
 const WORKERS_MAX: usize = 10_000;
 
@@ -36,7 +37,9 @@ impl Roster {
             known.retain(|_, worker| now.since(worker.at) < REMEMBERED_FOR);
         }
         if known.len() < WORKERS_MAX {
-            known.insert(worker, Known { at: now, functions, heard: now });
+            // Learnt by a look and not from itself, a worker was heard when the store says so.
+            let heard = known.get(&worker).map_or(now, |known| known.heard);
+            known.insert(worker, Known { at: now, functions, heard });
         }
     }
 
@@ -61,11 +64,11 @@ impl Roster {
         if let Some(functions) = self.recall(worker, now) {
             return Ok(Some(functions));
         }
-        let found = app.store().workers().await?.into_iter().find(|view| view.worker_id == *worker);
-        Ok(found.map(|view| {
-            self.remember(worker.clone(), view.functions.clone(), now);
-            view.functions
-        }))
+        let found = app.store().offered_by(worker).await?;
+        if let Some(functions) = &found {
+            self.remember(worker.clone(), functions.clone(), now);
+        }
+        Ok(found)
     }
 
     fn recall(&self, worker: &WorkerId, now: Timestamp) -> Option<Vec<FunctionKey>> {

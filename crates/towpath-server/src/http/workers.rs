@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use towpath_core::ids::DeliveryId;
 use towpath_core::names::{FunctionKey, WorkerId};
-use towpath_core::store::{ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, Heartbeat, RenewCalls, Renewal};
+use towpath_core::store::{CompleteCalls, Completed, Delivery, Heartbeat, RenewCalls, Renewal};
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{HEARTBEAT_EVERY, RegisterWorker};
 
@@ -16,6 +16,7 @@ use super::codes::Code;
 use super::convert::{self, LEASE_DEFAULT};
 use super::error::{ApiError, lease_lost, payload_too_large, worker_not_found};
 use super::extract::{JsonBody, OptionalJsonBody, PathText};
+use super::standing::{Standing, Terms};
 use super::wire::workers::{
     ClaimBody, Claimed, CompleteAnswer, CompleteBody, HeartbeatAnswer, HeartbeatBody, ProgressBody, RegisterBody, Registered, ResultAnswer,
     Unregistered, WorkerList,
@@ -112,31 +113,39 @@ struct Want {
 
 async fn claim_until(app: &App, want: &Want) -> Result<Vec<Delivery>, ApiError> {
     loop {
-        if !app.roster().was_just_heard(&want.worker, app.clock().now()) {
-            stay_alive(app, &want.worker).await?;
-        }
+        stay_alive(app, &want.worker).await?;
         let functions = app.roster().functions_of(app, &want.worker).await?.ok_or_else(|| worker_not_found(&want.worker))?;
-        let functions = functions.into_iter().map(|function| ClaimFunction { function, max: want.max }).collect();
-        let began = app.clock().now();
-        let wait = want.until.since(began).min(ALIVE_EVERY);
-        let chunk = ClaimCalls { worker: want.worker.clone(), functions, max: want.max, lease: want.lease, wait, in_process: false };
-        let deliveries = app.store().claim(chunk).await?;
-        // The store ends a wait early when a lease of this worker ran out: whoever holds the request open may have stopped working, so
-        // the client itself has to ask again.
+        let terms = Terms { worker: want.worker.clone(), functions, max: want.max, lease: want.lease };
         let now = app.clock().now();
-        if !deliveries.is_empty() || now >= want.until || now < began + wait {
-            return Ok(deliveries);
+        if now >= want.until {
+            return Ok(app.store().claim(terms.wish(Duration::ZERO)).await?);
+        }
+        let mut claim = app.standing().claim(app.store(), terms);
+        tokio::select! {
+            biased;
+            // None: the store ends a wait when a lease of this worker ran out. Whoever holds the request open may have stopped working,
+            // so the client itself has to ask again.
+            claimed = &mut claim.claimed => return Ok(claimed?),
+            () = app.clock().sleep_until(want.until.min(now + ALIVE_EVERY)) => Standing::keep(app, claim),
+        }
+        if app.clock().now() >= want.until {
+            return Ok(Vec::new());
         }
     }
 }
 
+/// Tells the store that a worker lives, unless it was told a moment ago.
 async fn stay_alive(app: &App, worker: &WorkerId) -> Result<(), ApiError> {
-    match app.store().heartbeat(worker).await? {
+    if app.roster().was_just_heard(worker, app.clock().now()) {
+        return Ok(());
+    }
+    let heard = app.store().heartbeat(worker).await;
+    if !matches!(heard, Ok(Heartbeat::Known)) {
+        app.roster().forget(worker);
+    }
+    match heard? {
         Heartbeat::Known => Ok(()),
-        Heartbeat::Unknown => {
-            app.roster().forget(worker);
-            Err(worker_not_found(worker))
-        }
+        Heartbeat::Unknown => Err(worker_not_found(worker)),
     }
 }
 
@@ -260,7 +269,8 @@ pub(crate) async fn progress(
 )]
 pub(crate) async fn unregister(State(app): State<App>, PathText(id): PathText) -> Result<Json<Unregistered>, ApiError> {
     let worker = convert::worker_id(&id)?;
-    stay_alive(&app, &worker).await?; // tells an unknown worker from one without deliveries
     app.roster().forget(&worker);
+    app.standing().give_up(&worker, None);
+    stay_alive(&app, &worker).await?; // tells an unknown worker from one without deliveries
     Ok(Json(Unregistered { handed_back: app.store().unregister(&worker).await? }))
 }

@@ -68,6 +68,32 @@ async fn a_client_that_goes_away_in_an_open_claim_swallows_nothing() {
 }
 
 #[tokio::test]
+async fn a_call_that_comes_between_two_requests_of_a_worker_is_lost_to_nobody() {
+    let server = server().await;
+    let asks = server.pull_worker(json!([{ "name": "between" }])).await;
+    let nothing_yet = async || assert_eq!(asks.post("claim", json!({ "wait_ms": 20 })).await.with(200)["calls"], json!([]));
+    let submit = async |id: &str| server.post("/v1/functions/between/calls", json!({ "call_id": id })).await.with(202);
+
+    nothing_yet().await;
+    submit("c-1").await;
+    let first = asks.claim_one().await;
+    assert_eq!(first["call_id"], "c-1", "the worker asks again");
+    assert_eq!(asks.complete(&first, json!(1)).await, "accepted");
+
+    nothing_yet().await;
+    submit("c-2").await;
+    let other = server.pull_worker(json!([{ "name": "between" }])).await;
+    let second = other.claim_one().await;
+    assert_eq!(second["call_id"], "c-2", "it does not, and another does");
+    assert_eq!(other.complete(&second, json!(2)).await, "accepted");
+
+    nothing_yet().await;
+    submit("c-3").await;
+    server.request(Method::DELETE, &format!("/v1/workers/{}", asks.id)).send().await.unwrap().error_for_status().unwrap();
+    assert_eq!(other.post("claim", json!({})).await.with(200)["calls"][0]["call_id"], "c-3", "it has left, and another gets it at once");
+}
+
+#[tokio::test]
 async fn a_failed_attempt_is_tried_again_and_a_final_one_is_not() {
     let server = server().await;
     let retry = json!({ "backoff": { "kind": "fixed", "delay_ms": 1 } });

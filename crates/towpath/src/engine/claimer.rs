@@ -13,8 +13,8 @@ use super::permits::Permits;
 
 /// At most this many calls come with one claim.
 const CLAIM_MAX: u32 = 256;
-/// A claim that found nothing for so long is made anew.
-const CLAIM_WAIT: Duration = Duration::from_secs(60);
+/// A claim that found nothing for so long is made anew. One that waits costs nothing; to make one costs a look at each function.
+const CLAIM_WAIT: Duration = Duration::from_secs(3_600);
 
 /// Claims until `stop`.
 pub(crate) async fn run(desk: Arc<Desk>, stop: CancellationToken) {

@@ -1,0 +1,182 @@
+//! How workers say that they live, as cheaply as possible: most of the time nothing else happens.
+//!
+//! A heartbeat counts from the moment it stands in the one sorted set of all workers. What old callers read, one hash per function, is
+//! brought up to date with every second one; all the rest is said again now and then, in case somebody took it away.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::Value;
+use towpath_core::names::WorkerId;
+use towpath_core::store::{Heartbeat, StoreError};
+use towpath_core::time::Timestamp;
+
+use super::reply::{command, done, half_done, next, read};
+use super::wire::{Served, make_group};
+use crate::definition::{OfferRecord, WorkerRecord, function_member, read_definition};
+use crate::store::RedisStore;
+
+/// Old callers take a worker for healthy whose hash is younger than 30 s. Heartbeats come every ten seconds and all are told; of a worker with
+/// many functions every second one, which leaves ten seconds for one that is late.
+const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(5);
+const MANY_TOLD_AGAIN_AFTER: Duration = Duration::from_secs(15);
+const MANY: usize = 8;
+/// Everything is said again that often. Whoever misses something sooner finds it out in another way: a reader its group, a heartbeat its
+/// worker and its hash.
+const REPEATED_AFTER: Duration = Duration::from_secs(600);
+/// Of more workers than this, those that were not heard for long are forgotten here, and begin anew.
+const WORKERS_MAX: usize = 4_096;
+
+/// What this process has said of each worker, and when.
+#[derive(Debug, Default)]
+pub(crate) struct Said(Mutex<HashMap<WorkerId, Told>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    /// When its hashes were last brought up to date.
+    at: Timestamp,
+    /// When everything was last said, and how many connections had been made by then.
+    all_at: Timestamp,
+    connection: u64,
+}
+
+/// How much is to be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Saying {
+    Nothing,
+    Hashes,
+    Everything,
+}
+
+impl Said {
+    fn what_is_left(&self, worker: &WorkerId, functions: usize, now: Timestamp, connection: u64) -> Saying {
+        let told_again_after = if functions < MANY { TOLD_AGAIN_AFTER } else { MANY_TOLD_AGAIN_AFTER };
+        let said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match said.get(worker) {
+            Some(told) if told.connection != connection || now.since(told.all_at) >= REPEATED_AFTER => Saying::Everything,
+            Some(told) if now.since(told.at) >= told_again_after => Saying::Hashes,
+            Some(_) => Saying::Nothing,
+            None => Saying::Everything,
+        }
+    }
+
+    fn note(&self, worker: &WorkerId, saying: Saying, now: Timestamp, connection: u64) {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if saying == Saying::Everything {
+            if said.len() >= WORKERS_MAX {
+                said.retain(|_, told| now.since(told.at) < REPEATED_AFTER);
+            }
+            said.insert(worker.clone(), Told { at: now, all_at: now, connection });
+        } else if let Some(told) = said.get_mut(worker) {
+            told.at = now;
+        }
+    }
+
+    /// The next heartbeat of this worker says everything.
+    pub(super) fn forget(&self, worker: &WorkerId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(worker);
+    }
+}
+
+impl RedisStore {
+    pub(super) async fn hear_worker(&self, worker: &WorkerId) -> Result<Heartbeat, StoreError> {
+        let (now, heartbeats) = (self.shared.now(), self.shared.keys.heartbeats());
+        // Both must know it: a worker that is just being removed has only one of them left.
+        let ask = [
+            command("ZADD", &[heartbeats.as_str(), "XX", &now.as_millis().to_string(), worker.as_str()]),
+            command("ZSCORE", &[heartbeats.as_str(), worker.as_str()]),
+            command("HGET", &[self.shared.keys.workers().as_str(), worker.as_str()]),
+        ];
+        let mut replies = self.shared.link.ask_all(&ask).await?.into_iter();
+        let _heard: Value = next(&mut replies)?;
+        let (score, record): (Option<f64>, Option<Vec<u8>>) = (next(&mut replies)?, next(&mut replies)?);
+        let heard = match (score, record) {
+            (Some(_), Some(record)) => self.say(worker, &WorkerRecord::read(&record)?, now).await.map_err(half_done)?,
+            _ => Heartbeat::Unknown,
+        };
+        match heard {
+            Heartbeat::Known => self.shared.incarnation.heard(worker, now),
+            Heartbeat::Unknown => {
+                self.shared.said.forget(worker);
+                self.shared.incarnation.doubt();
+            }
+        }
+        Ok(heard)
+    }
+
+    /// Says again what is not known well enough.
+    async fn say(&self, worker: &WorkerId, record: &WorkerRecord, now: Timestamp) -> Result<Heartbeat, StoreError> {
+        let connection = *self.shared.link.lives().borrow();
+        let saying = self.shared.said.what_is_left(worker, record.offers.len(), now, connection);
+        let heard = match saying {
+            Saying::Nothing => return Ok(Heartbeat::Known),
+            Saying::Hashes => self.tell_old_callers(worker, record, now).await?,
+            Saying::Everything => self.repeat_offers(worker, record, now).await?,
+        };
+        if heard == Heartbeat::Known {
+            self.shared.said.note(worker, saying, now, connection);
+        }
+        Ok(heard)
+    }
+
+    /// Brings the hashes up to date that old callers read. One that is gone may mean that more is: then everything is said again.
+    async fn tell_old_callers(&self, worker: &WorkerId, record: &WorkerRecord, now: Timestamp) -> Result<Heartbeat, StoreError> {
+        let tell: Vec<_> = record.offers.iter().map(|offer| Served { worker, function: &offer.function }.live(now)).collect();
+        let mut one_was_gone = false;
+        for was_gone in self.shared.link.ask_all(&tell).await? {
+            one_was_gone |= read::<bool>(was_gone)?;
+        }
+        if one_was_gone { self.repeat_offers(worker, record, now).await } else { Ok(Heartbeat::Known) }
+    }
+
+    /// Says again all that may have been lost: to an old worker that destroyed the group, to a key that expired, to a sweep that ran
+    /// beside this heartbeat.
+    async fn repeat_offers(&self, worker: &WorkerId, record: &WorkerRecord, now: Timestamp) -> Result<Heartbeat, StoreError> {
+        let commands: Vec<_> = record.offers.iter().flat_map(|offer| self.offer_again(worker, offer, now)).collect();
+        let mut replies = self.shared.link.ask_all(&commands).await?.into_iter();
+        let mut definitions = Vec::with_capacity(record.offers.len());
+        for _offer in &record.offers {
+            let definition: Option<Vec<u8>> = next(&mut replies)?;
+            let Some(definition) = definition else { return Ok(Heartbeat::Unknown) };
+            definitions.push(read_definition(&definition)?);
+            group_made(replies.next())?;
+            let (_listed, _heard, _offered): (Value, Value, Value) = (next(&mut replies)?, next(&mut replies)?, next(&mut replies)?);
+        }
+        self.announce(worker, &definitions, record.registered_at).await?;
+        Ok(Heartbeat::Known)
+    }
+
+    fn offer_again(&self, worker: &WorkerId, offer: &OfferRecord, now: Timestamp) -> [redis::Cmd; 5] {
+        let keys = self.shared.keys.function(&offer.function);
+        let field = format!("offer:{worker}");
+        [
+            command("HGET", &[keys.definition.as_str(), "definition"]),
+            make_group(&keys),
+            command("SADD", &[self.shared.keys.functions(), function_member(&offer.function)]),
+            command("ZADD", &[keys.workers, now.as_millis().to_string(), worker.to_string()]),
+            match offer.concurrency {
+                Some(concurrency) => command("HSET", &[keys.definition, field, concurrency.to_string()]),
+                None => command("HDEL", &[keys.definition, field]),
+            },
+        ]
+    }
+
+    /// When each of these workers was last heard, in this order.
+    pub(super) async fn latest_heartbeats(&self, workers: &[String]) -> Result<Vec<Option<f64>>, StoreError> {
+        if workers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut ask = command("ZMSCORE", &[self.shared.keys.heartbeats()]);
+        ask.arg(workers);
+        read(self.shared.link.ask(&ask).await?)
+    }
+}
+
+/// That the group exists already is what is hoped for.
+fn group_made(reply: Option<Value>) -> Result<(), StoreError> {
+    match reply {
+        Some(Value::ServerError(error)) if error.code() == "BUSYGROUP" => Ok(()),
+        reply => done(reply),
+    }
+}
