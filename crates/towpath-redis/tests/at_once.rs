@@ -1,0 +1,133 @@
+//! Deliveries that are written down a moment later: what others see of them, and what becomes of them when their process dies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use towpath::SystemClock;
+use towpath_conformance::words::{SubmitWords, call_id, definition, function, new_call, ok, seconds, worker_id};
+use towpath_core::call::{CallState, LostLease, Outcome};
+use towpath_core::store::{
+    CallNews, CallStore, Cancelled, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, InspectStore, RegistryStore, Submitted,
+};
+use towpath_core::worker::{Offer, RegisterWorker};
+use towpath_redis::{RedisOptions, RedisStore, Timing};
+use towpath_redis_testing::{RedisServer, until};
+
+const SOON: Duration = Duration::from_secs(20);
+const LEASE: Duration = Duration::from_millis(1_500);
+
+/// A process, as far as the store can tell.
+async fn process(server: &RedisServer) -> RedisStore {
+    let mut options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    options.timing = Timing { sweep_every: Duration::from_millis(300), ..Timing::default() };
+    RedisStore::open(options, Arc::new(SystemClock::new())).await.expect("the server is up")
+}
+
+fn claim(worker: &str) -> ClaimCalls {
+    let functions = vec![ClaimFunction { function: function("add"), max: 10 }];
+    ClaimCalls { worker: worker_id(worker), functions, max: 10, lease: LEASE, wait: SOON, in_process: true }
+}
+
+async fn serve(store: &RedisStore, worker: &str) {
+    let offers = vec![Offer { definition: definition("add"), concurrency: None }];
+    store.register(RegisterWorker { worker_id: worker_id(worker), kind: "rust".to_owned(), offers }).await.unwrap();
+}
+
+/// A delivery that the server does not know of: the first one of a worker is always written down, to learn of limits.
+async fn deliver_at_once(caller: &RedisStore, store: &RedisStore, worker: &str, id: &str) -> Delivery {
+    for (id, number) in [(format!("{id}-first"), 1), (id.to_owned(), 2)] {
+        assert!(matches!(caller.submit(new_call(&id, "add").timeout(seconds(60))).await.unwrap(), Submitted::Accepted { .. }));
+        let delivery = store.claim(claim(worker)).await.unwrap().pop().expect("a call waits");
+        assert_eq!(delivery.id.call_id, call_id(&id));
+        if number == 2 {
+            return delivery;
+        }
+        store.complete(CompleteCalls::one(worker_id(worker), delivery.id, ok("1"))).await.unwrap();
+    }
+    unreachable!("the second is returned")
+}
+
+async fn state_seen_by(store: &RedisStore, delivery: &Delivery) -> CallState {
+    store.call(&delivery.id.call_id).await.unwrap().expect("it is kept").call.state
+}
+
+/// Waits until a store sees the call in this state.
+fn until_it_is(store: &RedisStore, delivery: &Delivery, state: CallState) {
+    let seen = || tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(state_seen_by(store, delivery)));
+    until(state.as_str(), SOON, || seen() == state);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_comes_at_once_is_all_that_is_written() {
+    let server = RedisServer::start();
+    let (caller, worker) = (process(&server).await, process(&server).await);
+    serve(&worker, "w-1").await;
+    let delivery = deliver_at_once(&caller, &worker, "w-1", "c-1").await;
+    assert_eq!(state_seen_by(&caller, &delivery).await, CallState::Queued, "nobody has written down who has it");
+    let reply = worker.complete(CompleteCalls::one(worker_id("w-1"), delivery.id.clone(), ok("42"))).await.unwrap();
+    assert!(matches!(reply[..], [Completed::Recorded { ended: Some(_) }]), "{reply:?}");
+    let call = caller.call(&delivery.id.call_id).await.unwrap().unwrap().call;
+    assert_eq!((call.state, call.delivery, call.holder), (CallState::Completed, 1, Some(worker_id("w-1"))));
+    let counts = caller.functions().await.unwrap()[0].counts;
+    assert_eq!((counts.queued, counts.running), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_held_for_a_while_is_seen_by_everybody() {
+    let server = RedisServer::start();
+    let (caller, worker) = (process(&server).await, process(&server).await);
+    serve(&worker, "w-1").await;
+    let delivery = deliver_at_once(&caller, &worker, "w-1", "c-1").await;
+    assert_eq!(state_seen_by(&worker, &delivery).await, CallState::Running, "its own process knows at once");
+    let other = deliver_at_once(&caller, &worker, "w-1", "c-2").await;
+    until_it_is(&caller, &other, CallState::Running);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_process_held_when_it_died_is_delivered_again_after_its_lease() {
+    let server = RedisServer::start();
+    let (caller, worker) = (process(&server).await, process(&server).await);
+    serve(&worker, "w-1").await;
+    let delivery = deliver_at_once(&caller, &worker, "w-1", "c-1").await;
+    drop(worker); // without a word, as when it is killed
+    let heir = process(&server).await;
+    serve(&heir, "w-2").await;
+    let again = heir.claim(claim("w-2")).await.unwrap().pop().expect("it comes by itself");
+    assert_eq!((again.id.call_id.clone(), again.id.number), (delivery.id.call_id.clone(), 2));
+    let call = heir.call(&again.id.call_id).await.unwrap().unwrap().call;
+    assert_eq!((call.crashes, call.holder), (1, Some(worker_id("w-2"))), "it counts as a delivery that a worker did not survive");
+    let late = caller.complete(CompleteCalls::one(worker_id("w-1"), delivery.id, ok("1"))).await.unwrap();
+    assert_eq!(late, [Completed::Lost(LostLease::Replaced)]);
+    let reply = heir.complete(CompleteCalls::one(worker_id("w-2"), again.id, ok("2"))).await.unwrap();
+    assert!(matches!(reply[..], [Completed::Recorded { .. }]), "{reply:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_others_begin_to_watch_is_still_answered_by_its_worker() {
+    let server = RedisServer::start();
+    let (caller, worker) = (process(&server).await, process(&server).await);
+    serve(&worker, "w-1").await;
+    let delivery = deliver_at_once(&caller, &worker, "w-1", "c-1").await;
+    // Whoever watches is written into the record, which the worker has not seen since.
+    let mut watch = caller.watch(&delivery.id.call_id);
+    let heard = tokio::spawn(async move { watch.next().await });
+    until("the watcher is written down", SOON, || {
+        server.cli(&["HGET", "towpath:calls:{function:stream:__global__:add}", "c-1"]).contains("function:response:inbox:")
+    });
+    let reply = worker.complete(CompleteCalls::one(worker_id("w-1"), delivery.id.clone(), ok("42"))).await.unwrap();
+    assert!(matches!(reply[..], [Completed::Recorded { .. }]), "{reply:?}");
+    let CallNews::Ended(call) = heard.await.unwrap() else { panic!("the end is what is heard") };
+    assert!(matches!(call.outcome, Some(Outcome::Ok(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_from_elsewhere_ends_a_call_whose_delivery_nobody_knows_of() {
+    let server = RedisServer::start();
+    let (caller, worker) = (process(&server).await, process(&server).await);
+    serve(&worker, "w-1").await;
+    let delivery = deliver_at_once(&caller, &worker, "w-1", "c-1").await;
+    assert_eq!(caller.cancel(&delivery.id.call_id).await.unwrap(), Cancelled::Done);
+    let reply = worker.complete(CompleteCalls::one(worker_id("w-1"), delivery.id.clone(), ok("42"))).await.unwrap();
+    assert!(matches!(reply[..], [Completed::Lost(_)]), "{reply:?}");
+    assert_eq!(state_seen_by(&worker, &delivery).await, CallState::Cancelled);
+}
