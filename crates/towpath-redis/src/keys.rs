@@ -33,6 +33,7 @@ impl Keys {
             progress: own("progress"),
             due: own("due"),
             index: own("index"),
+            pages: own("pages"),
             ready: own("ready"),
             aside: own("aside"),
             dead: own("dead"),
@@ -127,8 +128,10 @@ pub(crate) struct FunctionKeys {
     pub(crate) progress: String,
     /// Sorted set: call id by the instant at which something happens to it by itself.
     pub(crate) due: String,
-    /// Sorted set: call id by submit sequence.
+    /// Sorted set: call id, or page, by submit sequence.
     pub(crate) index: String,
+    /// Hash: the first submit sequence of calls that came together -> their ids.
+    pub(crate) pages: String,
     /// Sorted set: queued calls that are no longer in the stream, by submit sequence. They are delivered first.
     pub(crate) ready: String,
     /// Set: running calls that are no longer in the stream.
@@ -166,7 +169,9 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
     if let Some(own) = key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(':')) {
         let (room, of_function) = own.split_once(":{").map_or((own, false), |(room, _)| (room, true));
         return match (room, of_function) {
-            ("calls" | "requests" | "outcomes" | "progress" | "counts" | "busy" | "idempotency" | "function", true) => Some(&["hash"]),
+            ("calls" | "requests" | "outcomes" | "progress" | "pages" | "counts" | "busy" | "idempotency" | "function", true) => {
+                Some(&["hash"])
+            }
             ("due" | "index" | "ready" | "dead" | "workers", true) | ("heartbeats", false) => Some(&["zset"]),
             ("aside", true) | ("functions", false) => Some(&["set"]),
             ("workers" | "where" | "config" | "losses", false) => Some(&["hash"]),
@@ -258,6 +263,7 @@ mod tests {
             (of.requests, "hash"),
             (of.outcomes, "hash"),
             (of.progress, "hash"),
+            (of.pages, "hash"),
             (of.due, "zset"),
             (of.index, "zset"),
             (of.ready, "zset"),

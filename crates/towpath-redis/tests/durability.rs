@@ -94,7 +94,8 @@ async fn an_answer_reaches_its_caller_only_when_replicas_have_it_and_nothing_els
     let mut watch = calls.watch(&call_id("c-1"));
     assert_eq!(worth(&calls, "c-1").await, Ok(Durability::Replicated));
     let functions = vec![ClaimFunction { function: function("add"), max: 1 }];
-    let claim = ClaimCalls { worker: worker_id("w-1"), functions, max: 1, lease: Duration::from_secs(30), wait: Duration::ZERO };
+    let claim =
+        ClaimCalls { worker: worker_id("w-1"), functions, max: 1, lease: Duration::from_secs(30), wait: Duration::ZERO, in_process: false };
     let delivery = works.claim(claim).await.unwrap().pop().expect("it waits");
 
     replica.pause();

@@ -11,6 +11,7 @@ use towpath_core::store::StoreError;
 
 use super::dial::Dialer;
 use super::error;
+use super::own::OwnWire;
 use super::sentinel::Sentinels;
 use super::wire::{Wire, already_greeted};
 use crate::options::Address;
@@ -97,10 +98,10 @@ impl Line {
     }
 
     /// A connection of one's own to the server of the shared one. How long an answer may take is for each question to say.
-    pub(super) async fn exclusive(&self) -> Result<Wire, StoreError> {
+    pub(super) async fn exclusive(&self) -> Result<OwnWire, StoreError> {
         let address = self.wire().await?.address.clone();
         let greeted = self.dialer.data(&address).await?;
-        Wire::new(&address, greeted, None).await
+        Ok(OwnWire::new(&address, greeted))
     }
 
     /// A connection of one's own that hears what is published on a channel.

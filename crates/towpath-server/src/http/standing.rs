@@ -30,7 +30,7 @@ impl Terms {
     /// The same, as the store is asked.
     pub(crate) fn wish(&self, wait: Duration) -> ClaimCalls {
         let functions = self.functions.iter().map(|function| ClaimFunction { function: function.clone(), max: self.max }).collect();
-        ClaimCalls { worker: self.worker.clone(), functions, max: self.max, lease: self.lease, wait }
+        ClaimCalls { worker: self.worker.clone(), functions, max: self.max, lease: self.lease, wait, in_process: false }
     }
 }
 
