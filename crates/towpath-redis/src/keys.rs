@@ -179,7 +179,9 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
     if let Some(own) = key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(':')) {
         let (room, of_function) = own.split_once(":{").map_or((own, false), |(room, _)| (room, true));
         return match (room, of_function) {
-            ("calls" | "requests" | "outcomes" | "progress" | "counts" | "busy" | "idempotency" | "function", true) => Some(&["hash"]),
+            ("calls" | "requests" | "outcomes" | "progress" | "pages" | "counts" | "busy" | "idempotency" | "function", true) => {
+                Some(&["hash"])
+            }
             ("due" | "index" | "ready" | "dead" | "workers", true) | ("heartbeats", false) => Some(&["zset"]),
             ("aside", true) | ("functions", false) => Some(&["set"]),
             ("workers" | "where" | "config" | "losses", false) => Some(&["hash"]),
@@ -271,6 +273,7 @@ mod tests {
             (of.requests, "hash"),
             (of.outcomes, "hash"),
             (of.progress, "hash"),
+            (of.pages, "hash"),
             (of.due, "zset"),
             (of.index, "zset"),
             (of.ready, "zset"),

@@ -84,7 +84,7 @@ impl TimerStore for RedisStore {
         loop {
             departures.mark_unchanged();
             let looked = match seen {
-                Some(seen) => self.next_silence().await.map(|silence| Heads { silence, ..seen }),
+                Some(seen) => self.look_at_silence(seen).await,
                 None => self.look_at_agenda().await,
             };
             match looked {
@@ -241,6 +241,12 @@ impl RedisStore {
         let rooms = self.all_rooms().await?;
         let calls = self.heads(&rooms).await?.into_iter().flatten().min();
         Ok(Heads { calls, silence: self.next_silence().await?, functions: rooms.len(), age: Duration::ZERO })
+    }
+
+    /// The same, with what was seen of the calls.
+    async fn look_at_silence(&self, seen: Heads) -> Result<Heads, StoreError> {
+        self.write_down_all_deliveries().await?;
+        Ok(Heads { silence: self.next_silence().await?, ..seen })
     }
 
     /// When the next call of each of these functions is due.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 use towpath_core::names::{CallId, FunctionKey};
 use towpath_core::store::StoreError;
 use towpath_core::time::Timestamp;
@@ -11,8 +11,9 @@ use super::check::Check;
 use super::content::{asked, some_of};
 use crate::definition::{WorkerRecord, read_definition};
 use crate::incarnation::read_loss;
-use crate::keys::Keys;
+use crate::keys::{FunctionKeys, Keys};
 use crate::link::Link;
+use crate::pages::Listed;
 use crate::record::Life;
 
 /// Of each function the latest so many calls are read.
@@ -41,7 +42,8 @@ pub(crate) async fn records(link: &Link, keys: &Keys, functions: &[FunctionKey])
         }
         let mut latest = Cmd::new();
         latest.arg("ZRANGE").arg(&of.index).arg(-(CALLS_MAX as i64)).arg(-1);
-        let ids = asked::<Vec<String>>(link, &latest).await?.unwrap_or_default();
+        let listed = asked::<Vec<Value>>(link, &latest).await?.unwrap_or_default();
+        let ids = spelled_out(link, &of, &listed).await?;
         if ids.is_empty() {
             continue;
         }
@@ -65,6 +67,26 @@ pub(crate) async fn records(link: &Link, keys: &Keys, functions: &[FunctionKey])
         says,
         "a newer version has written them, or somebody by hand: let all servers and workers have the newest version",
     ))
+}
+
+/// The calls that are listed, those of a page in its place, and not more of them than of others.
+async fn spelled_out(link: &Link, of: &FunctionKeys, listed: &[Value]) -> Result<Vec<String>, StoreError> {
+    let mut ids = Vec::new();
+    for one in listed.iter().rev().take(CALLS_MAX) {
+        match Listed::read(one) {
+            Ok(Listed::Call(call_id)) => ids.push(call_id.to_string()),
+            Ok(Listed::Page(first)) => {
+                let page = asked::<Option<String>>(link, Cmd::new().arg("HGET").arg(&of.pages).arg(first)).await?.flatten();
+                ids.extend(page.unwrap_or_default().lines().map(str::to_owned));
+            }
+            Err(_) => {}
+        }
+        if ids.len() >= CALLS_MAX {
+            break;
+        }
+    }
+    ids.truncate(CALLS_MAX);
+    Ok(ids)
 }
 
 /// What somebody noticed to be lost in the last day.
