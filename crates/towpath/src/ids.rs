@@ -1,6 +1,7 @@
 //! The system's ids: ordered by time, unique without asking anyone.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use towpath_core::ids::Ids;
@@ -53,17 +54,23 @@ impl Ids for SystemIds {
     }
 }
 
-/// Ordered by time; the rest are random bits. They come from the standard library's hashers, whose secret keys the operating system's
+/// The latest instant that an id was made for, in 1/4096 ms: two ids of one process never share one.
+static LATEST: AtomicU64 = AtomicU64::new(0);
+
+/// Ordered by time, then 62 random bits. They come from the standard library's hashers, whose secret keys the operating system's
 /// randomness seeds: asking the system itself for every call would cost as much as all else that makes an id.
 fn new_uuid() -> Uuid {
     #[expect(clippy::disallowed_methods, reason = "this is the source of ids that everyone else asks")]
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let (millis, nanos) = (u64::try_from(now.as_millis()).unwrap_or(u64::MAX), now.subsec_nanos());
-    let random = |half: u8| RandomState::new().hash_one((nanos, half)).to_be_bytes();
+    let fine = u64::try_from(now.as_nanos() * 4_096 / 1_000_000).unwrap_or(u64::MAX);
+    let later = |latest: u64| Some(fine.max(latest.saturating_add(1)));
+    let before = LATEST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later).unwrap_or(fine);
+    let at = fine.max(before.saturating_add(1));
     let mut bits = [0; 10];
-    bits[..8].copy_from_slice(&random(0));
-    bits[8..].copy_from_slice(&random(1)[..2]);
-    uuid::Builder::from_unix_timestamp_millis(millis, &bits).into_uuid()
+    let fraction = u16::try_from(at & 0x0fff).unwrap_or(0);
+    bits[..2].copy_from_slice(&fraction.to_be_bytes());
+    bits[2..].copy_from_slice(&RandomState::new().hash_one(at).to_be_bytes());
+    uuid::Builder::from_unix_timestamp_millis(at >> 12, &bits).into_uuid()
 }
 
 fn host_name() -> String {

@@ -33,7 +33,7 @@ pub(crate) async fn run(desk: Arc<Desk>, mut finished: mpsc::UnboundedReceiver<F
         }
         done.extend(pending.iter().map(|answer| answer.ticket));
         send(&desk, pending).await;
-        desk.remove(done);
+        desk.remove(&done);
     }
 }
 

@@ -30,6 +30,10 @@ async fn claim_for_ever(desk: &Arc<Desk>) {
     // Whose calls are looked for first. It changes with every claim: the first one's backlog must not starve the others.
     let mut turn = 0;
     loop {
+        if desk.is_behind() {
+            desk.permits().freed().await;
+            continue;
+        }
         let (want, left_out) = wish(desk, turn);
         if want.functions.is_empty() {
             desk.permits().freed().await;

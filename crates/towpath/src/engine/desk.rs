@@ -1,7 +1,7 @@
 //! A worker's desk: what it serves, what lies on it, and what all its actors share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -51,6 +51,8 @@ pub(crate) struct Desk {
     held: Mutex<Held>,
     /// Told whenever something left the desk.
     pub(crate) left: Notify,
+    /// Handlers that are over and whose answers are not kept yet.
+    unsent: AtomicUsize,
     finished: mpsc::UnboundedSender<Finished>,
 }
 
@@ -62,6 +64,9 @@ struct Held {
     next_ticket: Ticket,
     deliveries: HashMap<Ticket, HeldDelivery>,
 }
+
+/// Handlers do not run ahead of their answers by more than this.
+const UNSENT_MAX: usize = 1_024;
 
 /// The desk's own number for a delivery: cheaper to look up than a delivery's id.
 pub(crate) type Ticket = u64;
@@ -136,7 +141,7 @@ impl Desk {
         let by_key = served.iter().map(|served| (served.key.clone(), Arc::clone(served))).collect();
         let permits = Permits::new(concurrency);
         let (held, left) = (Mutex::default(), Notify::new());
-        let desk = Self { towpath, introduction, timing, served, by_key, permits, held, left, finished };
+        let desk = Self { towpath, introduction, timing, served, by_key, permits, held, left, unsent: AtomicUsize::new(0), finished };
         (Arc::new(desk), finishing)
     }
 
@@ -183,19 +188,29 @@ impl Desk {
 
     /// A handler is over.
     pub(crate) fn finish(&self, finished: Finished) {
+        self.unsent.fetch_add(1, Ordering::AcqRel);
         // Without a receiver the worker has ended, and the call comes back by its lease.
         let _ = self.finished.send(finished);
     }
 
-    /// Takes deliveries off the desk.
-    pub(crate) fn remove(&self, tickets: impl IntoIterator<Item = Ticket>) {
+    /// Whether so many answers wait to be kept that no more calls should be run: what was run and is not kept is run again after a crash.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.unsent.load(Ordering::Acquire) >= UNSENT_MAX
+    }
+
+    /// Takes finished deliveries off the desk: their answers are kept, or of no use any more.
+    pub(crate) fn remove(&self, tickets: &[Ticket]) {
         {
             let mut held = self.lock();
             for ticket in tickets {
-                held.deliveries.remove(&ticket);
+                held.deliveries.remove(ticket);
             }
         }
         self.left.notify_waiters();
+        let before = self.unsent.fetch_sub(tickets.len(), Ordering::AcqRel);
+        if before >= UNSENT_MAX {
+            self.permits.look_again();
+        }
     }
 
     pub(crate) fn held_count(&self) -> usize {

@@ -52,6 +52,11 @@ impl Permits {
         self.freed.notified().await;
     }
 
+    /// The claimer shall look again, for another reason than a permit.
+    pub(crate) fn look_again(&self) {
+        self.freed.notify_one();
+    }
+
     /// Waits for a permit, first come first served. The function's own is taken first, always: two orders could block each other.
     pub(crate) async fn acquire(&self, function: &FunctionPermits) -> Permit {
         let of_function = match function {
