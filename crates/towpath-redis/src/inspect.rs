@@ -5,8 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use redis::Cmd;
 use towpath_core::call::CallState;
-use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
-use towpath_core::names::CallId;
+use towpath_core::inspect::{
+    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+};
+use towpath_core::names::{CallId, LockScope};
+use towpath_core::permit::PermitKind;
 use towpath_core::store::{InspectStore, StoreError};
 use towpath_core::worker::WorkerView;
 
@@ -46,6 +49,18 @@ impl InspectStore for RedisStore {
 
     async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
         self.list_workers().await
+    }
+
+    async fn lock(&self, _scope: &LockScope) -> Result<Option<LockView>, StoreError> {
+        Err(crate::locks::not_yet())
+    }
+
+    async fn locks(&self, _query: &LockQuery) -> Result<LockPage, StoreError> {
+        Err(crate::locks::not_yet())
+    }
+
+    async fn permits(&self, _kind: PermitKind, _scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
+        Err(crate::locks::not_yet())
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {

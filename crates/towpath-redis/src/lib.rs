@@ -41,6 +41,7 @@ mod inspect;
 mod keys;
 mod lane;
 mod link;
+mod locks;
 mod news;
 mod options;
 mod pause;

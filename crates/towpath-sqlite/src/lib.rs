@@ -31,6 +31,7 @@ mod claims;
 mod ears;
 pub mod floor;
 mod inspect;
+mod locks;
 mod memory;
 mod open;
 #[cfg(test)]

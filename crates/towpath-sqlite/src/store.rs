@@ -10,9 +10,12 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 use towpath_core::clock::Clock;
 use towpath_core::ids::DeliveryId;
-use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
-use towpath_core::names::{CallId, FunctionKey, WorkerId};
+use towpath_core::inspect::{
+    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+};
+use towpath_core::names::{CallId, FunctionKey, LockScope, WorkerId};
 use towpath_core::payload::Payload;
+use towpath_core::permit::PermitKind;
 use towpath_core::store::{
     CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Durability, Fired, Heartbeat,
     InspectStore, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, StoreError, StoreTrouble, SubmitCall, Submitted, TimerStore,
@@ -356,6 +359,18 @@ impl InspectStore for SqliteStore {
 
     async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
         self.make(|tx| Ok(inspect::workers(tx))).await
+    }
+
+    async fn lock(&self, _scope: &LockScope) -> Result<Option<LockView>, StoreError> {
+        Err(crate::locks::not_yet())
+    }
+
+    async fn locks(&self, _query: &LockQuery) -> Result<LockPage, StoreError> {
+        Err(crate::locks::not_yet())
+    }
+
+    async fn permits(&self, _kind: PermitKind, _scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
+        Err(crate::locks::not_yet())
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {

@@ -9,6 +9,7 @@
 //! | `calls` | the order in which a submit is judged, who is told of an end, replay and its key |
 //! | `claim` | which calls a claim gets, and who is served first when several wait |
 //! | `registry` | when the count of changes rises, what may be forgotten |
+//! | `locks`, `permits` | what an execution holds, when a lock is due |
 //! | `timers` | what is due, in which order it happens |
 //! | `inspect` | how lists are ordered and paged |
 
@@ -16,6 +17,8 @@ mod calls;
 mod claim;
 mod ears;
 mod inspect;
+mod locks;
+mod permits;
 mod records;
 mod registry;
 mod timers;

@@ -6,6 +6,7 @@
 mod calls;
 mod error;
 mod inspect;
+mod locks;
 mod registry;
 mod timers;
 
@@ -15,6 +16,7 @@ pub use calls::{
 };
 pub use error::{StoreError, StoreTrouble};
 pub use inspect::InspectStore;
+pub use locks::{HeldScope, LockNews, LockStore, LockWakes};
 pub use registry::{ConfigView, Heartbeat, RegistryStore, SetConfig};
 pub use timers::{Fired, TimerStore};
 
@@ -25,9 +27,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A whole store.
-pub trait Store: CallStore + RegistryStore + TimerStore + InspectStore {}
+pub trait Store: CallStore + RegistryStore + LockStore + TimerStore + InspectStore {}
 
-impl<T: CallStore + RegistryStore + TimerStore + InspectStore + ?Sized> Store for T {}
+impl<T: CallStore + RegistryStore + LockStore + TimerStore + InspectStore + ?Sized> Store for T {}
 
 /// What an acknowledgement is worth. Named in every answer. A later one is worth more than an earlier one.
 ///
