@@ -18,6 +18,7 @@ mod claim;
 mod ears;
 mod inspect;
 mod locks;
+mod old_caller;
 mod permits;
 mod records;
 mod registry;

@@ -83,9 +83,9 @@ impl Holder {
         Self { kind: HolderKind::Towpath, lease_end: Some(tenure.lease_end), ..Self::from_meta(Some(&tenure.meta)) }
     }
 
-    /// The holder that a sidecar names. Text that is no JSON object counts as the lock id, as it always did; no sidecar is nobody known.
+    /// The holder that a sidecar names. Text that is no JSON thing counts as the lock id, as it always did; no sidecar is nobody known.
     pub fn from_meta(meta: Option<&str>) -> Self {
-        let fields = meta.and_then(|meta| serde_json::from_str::<serde_json::Map<String, Value>>(meta).ok());
+        let fields = meta.and_then(fields);
         let missing = if meta.is_some() && fields.is_none() { "unknown (legacy meta)" } else { "unknown" };
         let field = |name: &str| fields.as_ref().and_then(|fields| as_text(fields.get(name)?)).unwrap_or_else(|| missing.to_owned());
         let fence = fields.as_ref().and_then(|fields| fields.get("fence")?.as_u64()).map(Fence::new);
@@ -126,9 +126,18 @@ impl Holder {
 
 /// The text that one field of a sidecar is compared with; nothing for what is no plain value.
 pub(super) fn meta_field(meta: &str, name: &str) -> Option<String> {
-    match serde_json::from_str::<Value>(meta) {
-        Ok(Value::Object(fields)) => as_text(fields.get(name)?),
-        _ => (name == "lock_id").then(|| meta.to_owned()),
+    match fields(meta) {
+        Some(fields) => as_text(fields.get(name)?),
+        None => (name == "lock_id").then(|| meta.to_owned()),
+    }
+}
+
+/// The fields of a sidecar; nothing when it is plain text. A list is a thing without fields.
+fn fields(meta: &str) -> Option<serde_json::Map<String, Value>> {
+    match serde_json::from_str(meta) {
+        Ok(Value::Object(fields)) => Some(fields),
+        Ok(Value::Array(_)) => Some(serde_json::Map::new()),
+        Ok(_) | Err(_) => None,
     }
 }
 
