@@ -7,3 +7,6 @@ towpath_conformance::suite!(ModelBackend);
 towpath_conformance::differential!(ModelBackend, seeds = 200, operations = 300);
 
 towpath_conformance::old_callers_suite!(ModelBackend);
+
+towpath_conformance::lock_differential!(ModelBackend, OldCallers::None, seeds = 100, operations = 200);
+towpath_conformance::lock_differential!(ModelBackend, OldCallers::Some, seeds = 100, operations = 200);
