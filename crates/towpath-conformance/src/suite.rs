@@ -346,6 +346,7 @@ macro_rules! every_case {
                 a_heavy_head_is_not_overtaken
                 whoever_delays_nobody_may_enter
                 a_silent_head_that_could_enter_is_passed_after_a_second
+                the_next_head_has_a_second_of_its_own
                 a_waiter_that_is_gone_holds_up_nobody
                 a_silent_holders_units_come_back_at_the_end_of_its_lease
                 a_permit_is_renewed_up_to_its_cap

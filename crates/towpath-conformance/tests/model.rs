@@ -10,3 +10,5 @@ towpath_conformance::old_callers_suite!(ModelBackend);
 
 towpath_conformance::lock_differential!(ModelBackend, OldCallers::None, seeds = 100, operations = 200);
 towpath_conformance::lock_differential!(ModelBackend, OldCallers::Some, seeds = 100, operations = 200);
+
+towpath_conformance::histories!(ModelBackend, histories = 20, steps = 3_000);

@@ -61,6 +61,19 @@ pub async fn a_silent_head_that_could_enter_is_passed_after_a_second(t: &mut Ben
     assert_eq!(t.permits(SEMAPHORE, "s").await.expect("known").waiters, []);
 }
 
+pub async fn the_next_head_has_a_second_of_its_own(t: &mut Bench) {
+    t.taken(semaphore("s", "h", 5)).await;
+    for who in ["silent", "b", "c"] {
+        t.scarce(semaphore("s", who, 3).waiting()).await;
+    }
+    t.give_back_of(SEMAPHORE, "s", "h").await;
+    assert_eq!(t.scarce(semaphore("s", "c", 3).waiting()).await.free_in, Some(seconds(1)));
+    t.give_back(SEMAPHORE, "s", ReleaseBy::Waiter(waiter("silent"))).await;
+    t.advance_s(1);
+    assert_eq!(t.scarce(semaphore("s", "c", 3).waiting()).await.free_in, Some(seconds(1)), "the second was another's");
+    t.taken(semaphore("s", "b", 3).waiting()).await;
+}
+
 pub async fn a_waiter_that_is_gone_holds_up_nobody(t: &mut Bench) {
     t.taken(AcquirePermit { lease: seconds(60), ..semaphore("s", "h", 4) }).await;
     t.scarce(semaphore("s", "gone", 3).waiting()).await;

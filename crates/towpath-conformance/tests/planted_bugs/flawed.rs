@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use towpath_conformance::backend::{Backend, UnderTest};
+use towpath_conformance::backend::{Backend, OldCaller, UnderTest};
 use towpath_conformance::model::ModelStore;
 use towpath_core::call::CallState;
 use towpath_core::clock::Clock;
@@ -54,6 +54,13 @@ flaws! {
     TrimsPayloads,
     SaysCancelledTooSoon,
     IgnoresTheVersionExpected,
+    TakesALapsedCounterForFree,
+    LetsAnyonePassTheQueue,
+    RaisesNoFence,
+    TakesASilentHolderForLive,
+    IgnoresTheWeightOfTheQueue,
+    TellsNoWaiter,
+    DeletesWithoutIdentity,
 }
 
 pub(crate) struct FlawedBackend(pub(crate) Option<Flaw>);
@@ -80,6 +87,10 @@ impl UnderTest for FlawedUnderTest {
         let FlawedStore { inner, clock, flaw, .. } = &*self.store;
         let (inner, clock) = (inner.reopened(), Arc::clone(clock));
         self.store = Arc::new(FlawedStore { inner, clock, flaw: *flaw, restarted: AtomicBool::new(true) });
+    }
+
+    fn old_caller(&self) -> Option<Arc<dyn OldCaller>> {
+        Some(Arc::new(self.store.inner.clone()))
     }
 }
 

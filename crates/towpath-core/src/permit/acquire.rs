@@ -145,6 +145,8 @@ fn may_enter(state: &mut PermitState, want: &AcquirePermit, now: Timestamp) -> E
     let mut place = 0;
     while let Some(ahead) = state.queue.waiters.get(place).filter(|ahead| Some(&ahead.waiter) != want.waiter.as_ref()) {
         if ahead.alive_until <= now {
+            // The next head has not had its chance yet.
+            state.free_since = state.free_since.filter(|_| place > 0);
             state.queue.waiters.remove(place);
             continue;
         }

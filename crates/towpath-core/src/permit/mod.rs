@@ -73,7 +73,7 @@ pub struct PermitState {
     pub permits: Vec<Permit>,
     /// Who waits.
     pub queue: Queue,
-    /// Since when a silent head could have entered.
+    /// Since when the present head could have entered, and is silent.
     pub free_since: Option<Timestamp>,
     /// The highest fence that was ever given out.
     pub fence_high: Fence,

@@ -41,6 +41,9 @@ pub fn release(state: &mut PermitState, what: &ReleasePermit, _now: Timestamp) -
         }
         ReleaseBy::Execution(execution_id) => state.permits.retain(|permit| permit.execution_id.as_ref() != Some(execution_id)),
         ReleaseBy::Waiter(waiter) => {
+            if state.queue.rank(waiter) == Some(0) {
+                state.free_since = None; // the next head has not had its chance yet
+            }
             state.queue.leave(waiter);
         }
     }
