@@ -66,7 +66,7 @@ impl Generator {
         want.max_hold = self.ms(&CAPS_MS);
         want.max_holds = self.pick(&[1, 1, 2, 3]);
         want.waiters_max = self.pick(&[3, 10_000]);
-        want.orphan_grace = if self.one_in(5) { Duration::ZERO } else { Duration::from_secs(6) };
+        want.orphan_grace = self.ms(&[0, 1_000, 1_000, 1_000, 6_000]);
         want.identity.execution_id = self.one_in(2).then(|| execution(self.pick(&EXECUTIONS)));
         want
     }
