@@ -1,71 +1,106 @@
-//! Locks and permits on this store: refused, whoever asks, until their moves are written.
+//! The moves of exclusive locks: load the row, ask the pure move, write the row back, wake after the commit.
 
-use async_trait::async_trait;
+mod rows;
+mod store;
+
+use std::time::Duration;
+
+use towpath_core::inspect::{LockPage, LockQuery, LockView, PageRequest};
 use towpath_core::lock::{
-    AcquireLock, AcquireReply, CancelLock, CancelReply, EndLock, EndReply, ReapReply, ReleaseLock, ReleaseReply, RenewLock, RenewReply,
+    self, AcquireLock, AcquireReply, CancelLock, CancelReply, EndBy, EndLock, EndReply, LockState, ReapReply, ReleaseLock, ReleaseReply,
+    RenewLock, RenewReply, Stepped,
 };
-use towpath_core::names::{ExecutionId, LockScope, NodeId};
-use towpath_core::permit::{AcquirePermit, PermitReply, ReleasePermit, RenewPermit};
-use towpath_core::store::{HeldScope, LockNews, LockStore, LockWakes, StoreError, StoreTrouble};
+use towpath_core::names::{ExecutionId, LockScope};
+use towpath_core::store::HeldScope;
+use towpath_core::time::Timestamp;
 
-use crate::store::SqliteStore;
+use crate::permits;
+use crate::trouble::Moved;
+use crate::writer::Tx;
 
-pub(crate) fn not_yet() -> StoreError {
-    StoreError::Unavailable(StoreTrouble::Other("this store does not keep locks yet".to_owned()))
+#[cfg(test)]
+pub(crate) use rows::{DUE, HELD_BY, NEXT_DUE};
+pub(crate) use rows::{due, fence_column, next_due, renew_leases};
+
+const AUDIT: &str = "INSERT INTO lock_audit (at_ms, scope, who, reason, before) VALUES (?1, ?2, ?3, ?4, ?5)";
+/// What nobody has touched for so long is forgotten. Fences go on rising all the same, because none is below the clock's own.
+const KEPT: Duration = Duration::from_secs(86_400);
+/// How often that is looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(3_600);
+
+/// Puts one move to a lock. A lock of which nothing is known is not kept. `lease` is the length that a renewal at the opening uses.
+fn put<R>(
+    tx: &mut Tx<'_>,
+    scope: &LockScope,
+    lease: Option<Duration>,
+    step: impl FnOnce(&mut LockState, Timestamp) -> Stepped<R>,
+) -> Moved<R> {
+    let before = rows::load(tx.conn, scope)?;
+    let mut state = before.clone();
+    let Stepped { reply, wakes } = step(&mut state, tx.now);
+    rows::save(tx, scope, &before, &state, lease)?;
+    tx.after.note_due(state.reap_at);
+    tx.after.turns.extend(wakes);
+    Ok(reply)
 }
 
-struct Silence;
-
-#[async_trait]
-impl LockWakes for Silence {
-    async fn next(&mut self) -> LockNews {
-        std::future::pending().await
-    }
+pub(crate) fn acquire(tx: &mut Tx<'_>, want: &AcquireLock) -> Moved<AcquireReply> {
+    put(tx, &want.scope, Some(want.lease), |state, now| lock::acquire(state, want, now))
 }
 
-#[async_trait]
-impl LockStore for SqliteStore {
-    async fn lock_acquire(&self, _want: AcquireLock) -> Result<AcquireReply, StoreError> {
-        Err(not_yet())
-    }
+pub(crate) fn renew(tx: &mut Tx<'_>, lease: &RenewLock) -> Moved<RenewReply> {
+    put(tx, &lease.scope, Some(lease.lease), |state, now| lock::renew(state, lease, now))
+}
 
-    async fn lock_renew(&self, _lease: RenewLock) -> Result<RenewReply, StoreError> {
-        Err(not_yet())
-    }
+pub(crate) fn release(tx: &mut Tx<'_>, lease: &ReleaseLock) -> Moved<ReleaseReply> {
+    put(tx, &lease.scope, None, |state, now| lock::release(state, lease, now))
+}
 
-    async fn lock_release(&self, _lease: ReleaseLock) -> Result<ReleaseReply, StoreError> {
-        Err(not_yet())
+pub(crate) fn end(tx: &mut Tx<'_>, whose: &EndLock) -> Moved<EndReply> {
+    let reply = put(tx, &whose.scope, None, |state, now| lock::end(state, whose, now))?;
+    if let (EndReply::Ended { holder }, EndBy::Force { who, reason, .. }) = (&reply, &whose.by) {
+        let before = holder.as_ref().map(|holder| format!("{holder:?}"));
+        tx.conn.prepare_cached(AUDIT)?.execute((tx.now.as_millis(), whose.scope.as_str(), who, reason, before))?;
     }
+    Ok(reply)
+}
 
-    async fn lock_end(&self, _whose: EndLock) -> Result<EndReply, StoreError> {
-        Err(not_yet())
-    }
+pub(crate) fn cancel(tx: &mut Tx<'_>, question: &CancelLock) -> Moved<CancelReply> {
+    put(tx, &question.scope, None, |state, now| lock::cancel(state, question, now))
+}
 
-    async fn lock_cancel(&self, _question: CancelLock) -> Result<CancelReply, StoreError> {
-        Err(not_yet())
-    }
+pub(crate) fn reap(tx: &mut Tx<'_>, scope: &LockScope) -> Moved<ReapReply> {
+    put(tx, scope, None, lock::reap)
+}
 
-    async fn lock_reap(&self, _scope: &LockScope) -> Result<ReapReply, StoreError> {
-        Err(not_yet())
-    }
+/// Locks by scope, then permits by kind and scope.
+pub(crate) fn held_by_execution(tx: &Tx<'_>, execution_id: &ExecutionId) -> Moved<Vec<HeldScope>> {
+    let mut held = rows::held_by(tx.conn, execution_id, tx.now)?;
+    held.extend(permits::held_by(tx.conn, execution_id, tx.now)?);
+    Ok(held)
+}
 
-    async fn permit_acquire(&self, _want: AcquirePermit) -> Result<PermitReply, StoreError> {
-        Err(not_yet())
-    }
+pub(crate) fn view(tx: &Tx<'_>, scope: &LockScope) -> Moved<Option<LockView>> {
+    Ok(LockView::of(scope, &rows::load(tx.conn, scope)?, tx.now))
+}
 
-    async fn permit_renew(&self, _lease: RenewPermit) -> Result<RenewReply, StoreError> {
-        Err(not_yet())
-    }
+pub(crate) fn page(tx: &Tx<'_>, query: &LockQuery) -> Moved<LockPage> {
+    let limit = query.limit.min(PageRequest::LIMIT_MAX) as usize;
+    let mut scopes = rows::in_use(tx.conn, query, limit + 1, tx.now)?;
+    let more = scopes.len() > limit;
+    scopes.truncate(limit);
+    let next = scopes.last().filter(|_| more).cloned();
+    let views = scopes.iter().map(|scope| view(tx, scope)).collect::<Moved<Vec<_>>>()?;
+    Ok(LockPage { items: views.into_iter().flatten().collect(), next })
+}
 
-    async fn permit_release(&self, _what: ReleasePermit) -> Result<u32, StoreError> {
-        Err(not_yet())
+/// Forgets what nobody has touched for long, now and then.
+pub(crate) fn sweep_now_and_then(tx: &mut Tx<'_>) -> Moved<()> {
+    if tx.memory.locks_swept_at.is_some_and(|swept_at| tx.now.since(swept_at) < SWEEP_EVERY) {
+        return Ok(());
     }
-
-    async fn held_by_execution(&self, _execution_id: &ExecutionId) -> Result<Vec<HeldScope>, StoreError> {
-        Err(not_yet())
-    }
-
-    fn lock_wakes(&self, _node: &NodeId) -> Box<dyn LockWakes> {
-        Box::new(Silence)
-    }
+    tx.memory.locks_swept_at = Some(tx.now);
+    let before = Timestamp::from_millis(tx.now.as_millis() - towpath_core::time::millis(KEPT));
+    rows::sweep(tx.conn, before)?;
+    permits::sweep(tx.conn, before, tx.now)
 }

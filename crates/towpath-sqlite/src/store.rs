@@ -29,7 +29,7 @@ use crate::memory::Memory;
 use crate::open::{self, OpenError, OpenOptions};
 use crate::trouble::{Moved, Trouble};
 use crate::writer::{Order, Signals, Stats, Tx, Writer, job};
-use crate::{calls, inspect, registry, timers};
+use crate::{calls, inspect, locks, permits, registry, timers};
 
 /// Orders that may wait for the writer; whoever comes later waits for room, so a slow disk is felt and not buffered.
 const ORDERS: usize = 4_096;
@@ -41,7 +41,7 @@ pub struct SqliteStore {
     orders: mpsc::Sender<Order>,
     /// None in memory, where only the writer's connection sees the data.
     reads: Option<mpsc::Sender<Read>>,
-    ears: Arc<Ears>,
+    pub(crate) ears: Arc<Ears>,
     due: watch::Receiver<Option<Timestamp>>,
     functions: watch::Receiver<u64>,
     config: watch::Receiver<u64>,
@@ -126,7 +126,7 @@ impl SqliteStore {
     }
 
     /// Runs a move on the writer and waits until it is kept.
-    async fn make<R: Send + 'static>(&self, run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {
+    pub(crate) async fn make<R: Send + 'static>(&self, run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {
         let (order, reply) = job(run);
         self.orders.send(order).await.map_err(|_| self.gone())?;
         reply.await.unwrap_or_else(|_| Err(self.gone()))
@@ -361,16 +361,19 @@ impl InspectStore for SqliteStore {
         self.make(|tx| Ok(inspect::workers(tx))).await
     }
 
-    async fn lock(&self, _scope: &LockScope) -> Result<Option<LockView>, StoreError> {
-        Err(crate::locks::not_yet())
+    async fn lock(&self, scope: &LockScope) -> Result<Option<LockView>, StoreError> {
+        let scope = scope.clone();
+        self.make(move |tx| locks::view(tx, &scope)).await
     }
 
-    async fn locks(&self, _query: &LockQuery) -> Result<LockPage, StoreError> {
-        Err(crate::locks::not_yet())
+    async fn locks(&self, query: &LockQuery) -> Result<LockPage, StoreError> {
+        let query = query.clone();
+        self.make(move |tx| locks::page(tx, &query)).await
     }
 
-    async fn permits(&self, _kind: PermitKind, _scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
-        Err(crate::locks::not_yet())
+    async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
+        let scope = scope.clone();
+        self.make(move |tx| permits::view(tx, kind, &scope)).await
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {

@@ -47,6 +47,7 @@ mod on_disk {
 
     towpath_conformance::suite!(OnDisk);
     towpath_conformance::differential!(OnDisk, seeds = 200, operations = 300);
+    towpath_conformance::lock_differential!(OnDisk, OldCallers::None, seeds = 100, operations = 200);
 }
 
 /// Nothing in memory survives a restart, so there is none: what is left is that reads go another way than on disk.
@@ -76,4 +77,5 @@ mod in_memory {
     use super::InMemory;
 
     towpath_conformance::suite!(InMemory);
+    towpath_conformance::histories!(InMemory, histories = 20, steps = 3_000);
 }
