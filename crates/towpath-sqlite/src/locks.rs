@@ -57,9 +57,10 @@ pub(crate) fn release(tx: &mut Tx<'_>, lease: &ReleaseLock) -> Moved<ReleaseRepl
 }
 
 pub(crate) fn end(tx: &mut Tx<'_>, whose: &EndLock) -> Moved<EndReply> {
+    let before = rows::load(tx.conn, &whose.scope)?.meta;
     let reply = put(tx, &whose.scope, None, |state, now| lock::end(state, whose, now))?;
-    if let (EndReply::Ended { holder }, EndBy::Force { who, reason, .. }) = (&reply, &whose.by) {
-        let before = holder.as_ref().map(|holder| format!("{holder:?}"));
+    if let (EndReply::Ended { .. }, EndBy::Force { who, reason, .. }) = (&reply, &whose.by) {
+        let before = before.as_deref();
         tx.conn.prepare_cached(AUDIT)?.execute((tx.now.as_millis(), whose.scope.as_str(), who, reason, before))?;
     }
     Ok(reply)

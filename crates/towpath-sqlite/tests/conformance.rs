@@ -77,5 +77,5 @@ mod in_memory {
     use super::InMemory;
 
     towpath_conformance::suite!(InMemory);
-    towpath_conformance::histories!(InMemory, histories = 20, steps = 3_000);
+    towpath_conformance::histories!(InMemory, locks = 20 of 3_000, permits = 8 of 2_500);
 }

@@ -18,25 +18,25 @@ use crate::bench::Bench;
 /// # mod tests {
 /// use towpath_conformance::backend::ModelBackend;
 ///
-/// towpath_conformance::histories!(ModelBackend, histories = 2, steps = 500);
+/// towpath_conformance::histories!(ModelBackend, locks = 2 of 500, permits = 2 of 500);
 /// # }
 /// ```
 #[macro_export]
 macro_rules! histories {
-    ($backend:expr, histories = $histories:expr, steps = $steps:expr) => {
+    ($backend:expr, locks = $locks:literal of $lock_steps:literal, permits = $permits:literal of $permit_steps:literal) => {
         #[tokio::test]
         async fn no_history_has_two_holders_a_fence_that_falls_or_an_overtaken_waiter() {
-            $crate::histories::check_locks(&$backend, 0..$histories, $steps).await;
+            $crate::histories::check_locks(&$backend, 0..$locks, $lock_steps).await;
         }
 
         #[tokio::test]
         async fn no_history_of_a_semaphore_passes_its_limit_or_a_waiter() {
-            $crate::histories::check_permits(&$backend, $crate::histories::Units::Semaphore, 0..$histories, $steps).await;
+            $crate::histories::check_permits(&$backend, $crate::histories::Units::Semaphore, 0..$permits, $permit_steps).await;
         }
 
         #[tokio::test]
         async fn no_history_has_a_reader_with_a_writer_or_passes_a_writer_that_waits() {
-            $crate::histories::check_permits(&$backend, $crate::histories::Units::ReadWrite, 0..$histories, $steps).await;
+            $crate::histories::check_permits(&$backend, $crate::histories::Units::ReadWrite, 0..$permits, $permit_steps).await;
         }
     };
 }
