@@ -39,6 +39,7 @@
 //! | [`CallBuilder`], [`NewCall`], [`CallError`] | calling: waited for, detached, typed or raw |
 //! | [`WorkerBuilder`], [`FunctionOptions`], [`RunningWorker`] | serving: functions, permits, drain |
 //! | [`CallContext`], [`HandlerError`] | what a handler is given, and how it fails |
+//! | [`locks`] | locks, semaphores and read/write locks: guards with fences |
 //! | [`params`] | parameter definitions and JSON Schemas |
 //! | [`testing`] | tests of your own functions, in memory, with a clock that you move |
 //! | [`core`] | the words: names, ids, states, policies, and the traits of a store |
@@ -55,6 +56,7 @@ mod error;
 mod functions;
 mod handler;
 mod ids;
+pub mod locks;
 mod observed;
 mod open;
 pub mod params;

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use towpath_core::clock::Clock;
 use towpath_core::ids::Ids;
+use towpath_core::names::{RequestId, WaiterId};
 use towpath_core::store::{Durability, Store};
 
 use crate::clock::SystemClock;
 use crate::engine::Engine;
 use crate::functions::FunctionCache;
 use crate::ids::SystemIds;
+use crate::locks::Switchboard;
 use crate::observed::{ObservedStore, Observer};
 use crate::open::{self, CloseStore, OpenError, OpenStore, Wish};
 use crate::worker::WorkerBuilder;
@@ -28,6 +30,7 @@ struct Inner {
     ids: Arc<dyn Ids>,
     functions: Arc<FunctionCache>,
     broken: watch::Receiver<Option<String>>,
+    switchboard: Switchboard,
     engine: Engine,
     closer: Option<Box<dyn CloseStore>>,
 }
@@ -87,6 +90,15 @@ impl Towpath {
         if let Some(closer) = &self.inner.closer {
             closer.close().await;
         }
+    }
+
+    pub(crate) fn switchboard(&self) -> &Switchboard {
+        &self.inner.switchboard
+    }
+
+    /// The place in any queue that a question of this process has.
+    pub(crate) fn waiter(&self, request: &RequestId) -> WaiterId {
+        self.inner.switchboard.waiter(&self.inner.store, self.inner.ids.as_ref(), request)
     }
 
     pub(crate) fn functions(&self) -> &FunctionCache {
@@ -180,7 +192,8 @@ impl TowpathBuilder {
         let store: Arc<dyn Store> = observed;
         let functions = Arc::new(FunctionCache::default());
         let engine = Engine::start(&store, &clock, &functions);
-        let inner = Inner { store, clock, ids, functions, broken, engine, closer: open.closer };
+        let switchboard = Switchboard::default();
+        let inner = Inner { store, clock, ids, functions, broken, switchboard, engine, closer: open.closer };
         Towpath { inner: Arc::new(inner) }
     }
 }

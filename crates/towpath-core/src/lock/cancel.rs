@@ -16,7 +16,6 @@ pub struct CancelLock {
 }
 
 /// What became of it.
-#[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelReply {
     /// It waits no longer.

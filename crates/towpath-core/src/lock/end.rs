@@ -33,7 +33,6 @@ pub enum EndBy {
 }
 
 /// What became of it.
-#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndReply {
     /// The lock is free.

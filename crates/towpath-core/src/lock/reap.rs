@@ -4,7 +4,6 @@ use super::{LockState, Stepped};
 use crate::time::Timestamp;
 
 /// What was found.
-#[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReapReply {
     /// A counter whose tenure is over was taken away.

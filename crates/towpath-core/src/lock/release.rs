@@ -14,7 +14,6 @@ pub struct ReleaseLock {
 }
 
 /// What became of a release.
-#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReleaseReply {
     /// The lock is free.

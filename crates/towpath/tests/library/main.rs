@@ -4,6 +4,7 @@
 mod calls;
 mod faults;
 mod handle;
+mod locks;
 mod nested;
 mod support;
 mod workers;
