@@ -32,7 +32,7 @@ const LONGEST: Duration = Duration::from_secs(7 * 86_400);
 /// let refused = check_within("weight", 0, 1, 1_000_000).unwrap_err();
 /// assert_eq!(refused.to_string(), "weight is 0: it must be from 1 to 1000000");
 /// ```
-pub fn check_within<T: PartialOrd + Display>(field: &'static str, given: T, min: T, max: T) -> Result<(), OutOfRange> {
+pub fn check_within<T: PartialOrd + Display + Copy>(field: &'static str, given: T, min: T, max: T) -> Result<(), OutOfRange> {
     if given >= min && given <= max {
         return Ok(());
     }

@@ -65,7 +65,7 @@ pub enum EndReply {
 pub fn end(state: &mut LockState, whose: &EndLock, now: Timestamp) -> Stepped<EndReply> {
     let holder = match judge(state, &whose.by, now) {
         Ok(holder) => holder,
-        Err(reply) => return Stepped::quiet(reply),
+        Err(reply) => return Stepped::quiet(*reply),
     };
     (state.counter, state.meta) = (None, None);
     match state.tenure.take() {
@@ -82,10 +82,10 @@ pub fn end(state: &mut LockState, whose: &EndLock, now: Timestamp) -> Stepped<En
 }
 
 /// The owner that matches, or why nothing is to be touched.
-fn judge(state: &mut LockState, by: &EndBy, now: Timestamp) -> Result<Option<Holder>, EndReply> {
+fn judge(state: &mut LockState, by: &EndBy, now: Timestamp) -> Result<Option<Holder>, Box<EndReply>> {
     if let EndBy::Force { counter, .. } = by {
         if *counter != state.counter {
-            return Err(EndReply::Changed { counter: state.counter.clone() });
+            return Err(Box::new(EndReply::Changed { counter: state.counter.clone() }));
         }
         let written = || state.meta.as_deref().map(|meta| Holder::from_meta(Some(meta)));
         return Ok(state.held(now).map(Holder::of).or_else(written));
@@ -98,19 +98,19 @@ fn judge(state: &mut LockState, by: &EndBy, now: Timestamp) -> Result<Option<Hol
             EndBy::Force { .. } => true,
         };
         if !matches {
-            return Err(somebody_elses(state, by, holder));
+            return Err(Box::new(somebody_elses(state, by, holder)));
         }
         if let (EndBy::LockId(_), Some(tenure)) = (by, &mut state.tenure)
             && tenure.holds > 1
         {
             tenure.holds -= 1;
-            return Err(EndReply::StillHeld { holds: tenure.holds });
+            return Err(Box::new(EndReply::StillHeld { holds: tenure.holds }));
         }
         return Ok(Some(holder));
     }
     let Some(meta) = state.foreign_meta() else {
         let counter_without_meta = state.counter.as_ref().is_some_and(|counter| counter.fence().is_none());
-        return Err(EndReply::Absent { counter_without_meta });
+        return Err(Box::new(EndReply::Absent { counter_without_meta }));
     };
     let holder = Holder::from_meta(Some(meta));
     let matches = match by {
@@ -118,7 +118,7 @@ fn judge(state: &mut LockState, by: &EndBy, now: Timestamp) -> Result<Option<Hol
         EndBy::Execution(execution_id) => meta_field(meta, "execution_id").as_deref() == Some(execution_id.as_str()),
         EndBy::Force { .. } => true,
     };
-    if matches { Ok(Some(holder)) } else { Err(somebody_elses(state, by, holder)) }
+    if matches { Ok(Some(holder)) } else { Err(Box::new(somebody_elses(state, by, holder))) }
 }
 
 fn somebody_elses(state: &LockState, by: &EndBy, holder: Holder) -> EndReply {

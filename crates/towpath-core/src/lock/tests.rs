@@ -137,7 +137,7 @@ fn renewals_never_reach_beyond_the_cap() {
 fn a_repeated_question_is_answered_again_and_a_late_one_is_spent() {
     let mut state = LockState::default();
     let grant = granted(&mut state, &want("a"), START);
-    assert_eq!(acquire(&mut state, &want("a"), START).reply, AcquireReply::Replayed(Grant { previous: Previous::None, ..grant.clone() }));
+    assert_eq!(acquire(&mut state, &want("a"), START).reply, AcquireReply::Replayed(Grant { previous: Previous::None, ..grant }));
     let _released = release(&mut state, &let_go(grant.fence), START);
     assert_eq!(acquire(&mut state, &want("a"), START).reply, AcquireReply::Spent);
     assert_eq!(release(&mut state, &let_go(grant.fence), START).reply, ReleaseReply::Already);
