@@ -96,8 +96,8 @@ impl Towpath {
         &self.inner.switchboard
     }
 
-    /// The place in any queue that a question of this process has.
-    pub(crate) fn waiter(&self, request: &RequestId) -> WaiterId {
+    /// The place in any queue of a lock that a question of this process has; it hears of its turn through this process.
+    pub fn waiter(&self, request: &RequestId) -> WaiterId {
         self.inner.switchboard.waiter(&self.inner.store, self.inner.ids.as_ref(), request)
     }
 

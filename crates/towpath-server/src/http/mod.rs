@@ -19,6 +19,7 @@ mod health;
 mod host;
 pub(crate) mod layers;
 pub(crate) mod listener;
+mod locks;
 mod nested;
 pub mod openapi;
 mod probe;

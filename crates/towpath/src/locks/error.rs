@@ -32,7 +32,7 @@ impl LockError {
     /// A word for programs. It does not change between versions.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::BadName(_) => "bad_name",
+            Self::BadName(_) => "invalid_name",
             Self::OutOfRange(_) => "out_of_range",
             Self::TooMany { .. } => "too_many",
             Self::Store(error) => crate::store_error_code(error),

@@ -54,7 +54,7 @@ pub use cleanup::{Cleaned, Cleanup};
 pub use error::LockError;
 pub use guard::LockGuard;
 pub use permits::{RwBuilder, SemaphoreBuilder};
-pub use question::{Question, Terms};
+pub use question::{Entry, Question, Terms};
 pub(crate) use switchboard::Switchboard;
 pub use wait::Waited;
 

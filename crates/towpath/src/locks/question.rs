@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use towpath_core::lock::{AcquireLock, AcquireReply, Busy, BusyWith, CancelLock, Fence, ReleaseLock, ReleaseReply, RenewLock, RenewReply};
+use towpath_core::lock::{
+    AcquireLock, AcquireReply, Busy, BusyWith, CancelLock, Fence, Grant, ReleaseLock, ReleaseReply, RenewLock, RenewReply,
+};
 use towpath_core::names::{LockScope, WaiterId};
-use towpath_core::permit::{AcquirePermit, PermitBusy, PermitReply, ReleaseBy, ReleasePermit, RenewPermit};
+use towpath_core::permit::{AcquirePermit, PermitBusy, PermitGrant, PermitReply, ReleaseBy, ReleasePermit, RenewPermit};
 use towpath_core::store::{Store, StoreError};
 use towpath_core::time::Timestamp;
 
@@ -61,6 +63,31 @@ pub struct Terms {
     pub locked_at: Timestamp,
     /// How often its holder has entered.
     pub holds: u32,
+    /// How it came to that.
+    pub entry: Entry,
+}
+
+/// How a lock came to be the asker's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// It was free.
+    Granted,
+    /// This very question was granted before; its answer may have been lost.
+    Replayed,
+    /// The holder has entered once more.
+    Reentered,
+}
+
+impl Terms {
+    fn of_lock(grant: &Grant, entry: Entry) -> Self {
+        let Grant { fence, now, lease_end, max_hold_end, locked_at, holds, .. } = *grant;
+        Self { fence, now, lease_end, max_hold_end, locked_at, holds, entry }
+    }
+
+    fn of_permit(grant: PermitGrant, entry: Entry) -> Self {
+        let PermitGrant { fence, now, lease_end, max_hold_end, .. } = grant;
+        Self { fence, now, lease_end, max_hold_end, locked_at: now, holds: 1, entry }
+    }
 }
 
 impl Question {
@@ -89,28 +116,17 @@ impl Question {
     pub(super) async fn ask(&self, store: &dyn Store) -> Result<Said, StoreError> {
         Ok(match self {
             Self::Lock(want) => match store.lock_acquire(want.clone()).await? {
-                AcquireReply::Granted(grant) | AcquireReply::Replayed(grant) | AcquireReply::Reentered(grant) => Said::Granted(Terms {
-                    fence: grant.fence,
-                    now: grant.now,
-                    lease_end: grant.lease_end,
-                    max_hold_end: grant.max_hold_end,
-                    locked_at: grant.locked_at,
-                    holds: grant.holds,
-                }),
+                AcquireReply::Granted(grant) => Said::Granted(Terms::of_lock(&grant, Entry::Granted)),
+                AcquireReply::Replayed(grant) => Said::Granted(Terms::of_lock(&grant, Entry::Replayed)),
+                AcquireReply::Reentered(grant) => Said::Granted(Terms::of_lock(&grant, Entry::Reentered)),
                 AcquireReply::SelfHeld { fence, lease_end } => Said::SelfHeld { fence, lease_end },
                 AcquireReply::Spent => Said::Spent,
                 AcquireReply::QueueFull { waiters } => Said::QueueFull { waiters },
                 AcquireReply::Busy(busy) => self.not_yet(busy, want.claim),
             },
             Self::Permit(want) => match store.permit_acquire(want.clone()).await? {
-                PermitReply::Granted(grant) | PermitReply::Replayed(grant) => Said::Granted(Terms {
-                    fence: grant.fence,
-                    now: grant.now,
-                    lease_end: grant.lease_end,
-                    max_hold_end: grant.max_hold_end,
-                    locked_at: grant.now,
-                    holds: 1,
-                }),
+                PermitReply::Granted(grant) => Said::Granted(Terms::of_permit(grant, Entry::Granted)),
+                PermitReply::Replayed(grant) => Said::Granted(Terms::of_permit(grant, Entry::Replayed)),
                 PermitReply::Never => Said::Never,
                 PermitReply::QueueFull { waiters } => Said::QueueFull { waiters },
                 PermitReply::Busy(PermitBusy { free_in, rank, .. }) => {
@@ -143,7 +159,7 @@ impl Question {
     }
 
     /// Takes the question back, and a grant that nobody learnt of.
-    pub(super) async fn withdraw(&self, store: &dyn Store) -> Result<(), StoreError> {
+    pub(crate) async fn withdraw(&self, store: &dyn Store) -> Result<(), StoreError> {
         match self {
             Self::Lock(want) => {
                 let question = CancelLock { scope: want.scope.clone(), request_id: want.request_id.clone(), waiter: want.waiter.clone() };

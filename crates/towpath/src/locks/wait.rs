@@ -54,6 +54,11 @@ impl Towpath {
         Ok(self.ask_until(question, until).await?.waited)
     }
 
+    /// Takes a question back: its place in the queue, and a grant that nobody learnt of.
+    pub async fn take_back_question(&self, question: &Question) -> Result<(), StoreError> {
+        question.withdraw(self.store().as_ref()).await
+    }
+
     pub(super) async fn ask_until(&self, question: &Question, until: Timestamp) -> Result<Heard, StoreError> {
         let turn = question.waiter().map(|waiter| self.switchboard().expect(waiter));
         let mut backoff = Backoff::new(self.clock(), "ask for a lock");

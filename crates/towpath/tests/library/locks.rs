@@ -282,9 +282,9 @@ async fn bad_input_is_refused_and_leaves_nothing_behind(test: TestTowpath) {
     let long = "x".repeat(300);
     for scope in ["", " ", "a:meta", "a\nb", long.as_str()] {
         let refused = test.lock(scope).acquire().await.unwrap_err();
-        assert_eq!(refused.code(), "bad_name", "{scope:?}: {refused}");
-        assert_eq!(test.semaphore(scope).acquire().await.unwrap_err().code(), "bad_name");
-        assert_eq!(test.rw(scope).read().await.unwrap_err().code(), "bad_name");
+        assert_eq!(refused.code(), "invalid_name", "{scope:?}: {refused}");
+        assert_eq!(test.semaphore(scope).acquire().await.unwrap_err().code(), "invalid_name");
+        assert_eq!(test.rw(scope).read().await.unwrap_err().code(), "invalid_name");
     }
     for ttl in [Duration::ZERO, Duration::from_millis(99), seconds(7 * 86_400 + 1), Duration::MAX] {
         let refused = test.lock("s").ttl(ttl).acquire().await.unwrap_err();
@@ -300,7 +300,7 @@ async fn bad_input_is_refused_and_leaves_nothing_behind(test: TestTowpath) {
         assert_eq!(asked.acquire().await.unwrap_err().code(), "out_of_range");
     }
     for asked in [lock().lock_id(""), lock().lock_id(&long), lock().execution_id(&long), lock().workflow("wf", &long)] {
-        assert_eq!(asked.acquire().await.unwrap_err().code(), "bad_name");
+        assert_eq!(asked.acquire().await.unwrap_err().code(), "invalid_name");
     }
     for asked in [test.semaphore("s").limit(0), test.semaphore("s").weight(0), test.semaphore("s").limit(u32::MAX).weight(1_000_001)] {
         assert_eq!(asked.acquire().await.unwrap_err().code(), "out_of_range");

@@ -2,6 +2,7 @@
 
 mod calls;
 mod functions;
+pub(crate) mod locks;
 mod workers;
 
 use axum::http::HeaderMap;

@@ -4,9 +4,11 @@
 pub mod calls;
 pub mod config;
 pub mod dead_letters;
+pub mod decimal;
 pub mod error;
 pub mod functions;
 pub mod health;
+pub mod locks;
 pub(crate) mod object;
 pub mod workers;
 
