@@ -1,6 +1,7 @@
 //! Reads for people.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use redis::Cmd;
@@ -17,6 +18,9 @@ use crate::pages::Listed;
 use crate::room::Room;
 use crate::store::RedisStore;
 use crate::value;
+
+/// How long a probe waits for a subscription.
+const LISTENS_WITHIN: Duration = Duration::from_secs(1);
 
 /// So many calls of a function are looked at in one go.
 const CHUNK: usize = 200;
@@ -56,20 +60,22 @@ impl InspectStore for RedisStore {
         self.list_workers().await
     }
 
-    async fn lock(&self, _scope: &LockScope) -> Result<Option<LockView>, StoreError> {
-        Err(crate::locks::not_yet())
+    async fn lock(&self, scope: &LockScope) -> Result<Option<LockView>, StoreError> {
+        self.lock_view(scope).await
     }
 
-    async fn locks(&self, _query: &LockQuery) -> Result<LockPage, StoreError> {
-        Err(crate::locks::not_yet())
+    async fn locks(&self, query: &LockQuery) -> Result<LockPage, StoreError> {
+        self.lock_page(query).await
     }
 
-    async fn permits(&self, _kind: PermitKind, _scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
-        Err(crate::locks::not_yet())
+    async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
+        self.permit_view(kind, scope).await
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
         self.shared.prove_writable().await?;
+        // Whoever has begun to listen shall hear; when the way there is cut, others see to that.
+        drop(tokio::time::timeout(LISTENS_WITHIN, self.shared.news.turns().settled()).await);
         let now = self.shared.now();
         Ok(StoreStatus {
             location: self.shared.location(),

@@ -26,6 +26,9 @@ use crate::held::HeldCalls;
 use crate::incarnation::{self, Incarnation};
 use crate::keys::{Keys, unfit_for_cluster};
 use crate::link::{Link, Script, trouble};
+use crate::locks::Locks;
+use crate::locks::keys::SharedKeys;
+use crate::locks::turns::Turns;
 use crate::news::{Heard, News};
 use crate::options::RedisOptions;
 use crate::pause::pause;
@@ -63,6 +66,7 @@ pub(crate) struct Shared {
     pub(crate) incarnation: Arc<Incarnation>,
     /// What was last seen of each function's workers on the wire.
     pub(crate) peers_seen: PeersSeen,
+    pub(crate) locks: Locks,
     rooms: Mutex<HashMap<FunctionKey, Arc<Room>>>,
 }
 
@@ -90,7 +94,9 @@ impl RedisStore {
         let keys = Keys::new(&options.prefix);
         let incarnation = Incarnation::find(&link, (&keys.incarnation(), &keys.sequence())).await?;
         let (heard, listen) = mpsc::unbounded_channel();
-        let news = News::start(link.clone(), keys.news(options.database), heard).await?;
+        let lock_keys = SharedKeys::new(&options.prefix, options.database, link.is_cluster());
+        let turns = Turns::new(lock_keys.channels.clone());
+        let news = News::start(link.clone(), keys.news(options.database), turns, heard).await?;
         let shared = Shared {
             options,
             keys,
@@ -108,6 +114,7 @@ impl RedisStore {
             agenda: Agenda::default(),
             incarnation: Arc::new(incarnation),
             peers_seen: PeersSeen::default(),
+            locks: Locks::new(lock_keys, !lives_by_the_server),
             rooms: Mutex::default(),
         };
         let store = Self { shared: Arc::new(shared) };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::Cmd;
 use towpath_core::call::{CallCommand, CallReply, CallState, step};
-use towpath_core::names::{CallId, WorkerId};
+use towpath_core::names::{CallId, LockScope, WorkerId};
 use towpath_core::store::{Fired, StoreError, TimerStore};
 use towpath_core::time::Timestamp;
 
@@ -26,10 +26,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// So many pages of one function are looked at in one go: each may have hundreds of calls.
 const PAGES_AT_ONCE: usize = 16;
 
-/// Something that happens by itself. Calls come before workers at one instant, and older submits before younger ones.
+/// Something that happens by itself. At one instant calls come before workers and workers before locks, and older submits before younger
+/// ones.
 enum Due {
     Call(Arc<Room>, Box<Life>),
     Worker(WorkerId),
+    Lock(LockScope),
 }
 
 /// What has come up.
@@ -83,7 +85,7 @@ impl TimerStore for RedisStore {
 impl RedisStore {
     /// All that is due, in the order in which it happens, at most `limit`.
     async fn due_by(&self, rooms: &[Arc<Room>], now: Timestamp, limit: usize) -> Result<ComeUp, StoreError> {
-        let mut agenda: Vec<((Timestamp, bool, u64), Due)> = Vec::new();
+        let mut agenda: Vec<((Timestamp, u8, u64), Due)> = Vec::new();
         let (mut turned, mut more) = (Vec::new(), false);
         let asks: Vec<Cmd> = rooms.iter().map(|room| due_until(&room.keys.due, now, Some(limit))).collect();
         for (room, reply) in rooms.iter().zip(self.shared.link.ask_all(&asks).await?) {
@@ -101,14 +103,17 @@ impl RedisStore {
             let lives = self.come_up(room, found.into_iter().map(|(one, _)| one).collect(), &pages).await?;
             for life in lives.into_iter().filter(|life| life.call.due().is_none_or(|due| due <= now)) {
                 let at = life.call.due().unwrap_or(now);
-                agenda.push(((at, false, life.sequence), Due::Call(Arc::clone(room), Box::new(life))));
+                agenda.push(((at, 0, life.sequence), Due::Call(Arc::clone(room), Box::new(life))));
             }
             if !pages.is_empty() {
                 turned.push((Arc::clone(room), pages));
             }
         }
         for (at, worker) in self.silent_workers(u32::try_from(limit).unwrap_or(u32::MAX)).await? {
-            agenda.push(((at, true, 0), Due::Worker(worker)));
+            agenda.push(((at, 1, 0), Due::Worker(worker)));
+        }
+        for (at, scope) in self.ended_leases(now, limit).await? {
+            agenda.push(((at, 2, 0), Due::Lock(scope)));
         }
         agenda.sort_by_key(|(order, _)| *order);
         agenda.truncate(limit);
@@ -122,6 +127,10 @@ impl RedisStore {
         for due in agenda {
             match due {
                 Due::Worker(worker) => fired.workers_removed += u64::from(self.remove_worker(&worker).await?),
+                Due::Lock(scope) => {
+                    self.reap_lock(&scope).await?;
+                    fired.locks_reaped += 1;
+                }
                 Due::Call(room, life) => {
                     if self.was_answered(&life, now).await? {
                         continue;
@@ -213,7 +222,7 @@ impl RedisStore {
                 head
             })
             .collect();
-        let mut next = self.next_silence().await?;
+        let mut next = self.next_silence().await?.into_iter().chain(self.next_lease_end().await?).min();
         for reply in self.shared.link.ask_all(&heads).await? {
             let head = read_scores(&value::array("ZRANGE", value::checked(reply)?)?)?;
             next = next.into_iter().chain(head.first().map(|(_, at)| *at)).min();

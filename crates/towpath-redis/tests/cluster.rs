@@ -1,15 +1,19 @@
 //! The Redis store keeps every promise on a Cluster of three masters too, where nothing spans two functions.
 
+mod old_caller;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use towpath_conformance::backend::{Backend, UnderTest};
+use old_caller::PlainClient;
+use towpath_conformance::backend::{Backend, OldCaller, UnderTest};
 use towpath_conformance::differential::explore;
-use towpath_conformance::suite::{all_cases, run};
+use towpath_conformance::differential::locks::{OldCallers, explore as explore_locks};
+use towpath_conformance::suite::{all_cases, all_cases_of_old_callers, run};
 use towpath_core::clock::Clock;
 use towpath_core::store::Store;
 use towpath_redis::{RedisOptions, RedisStore};
-use towpath_redis_testing::ClusterRig;
+use towpath_redis_testing::{ClusterRig, RedisServer};
 
 /// One Cluster, emptied for every case.
 struct ThreeMasters {
@@ -20,6 +24,7 @@ struct ClusterUnderTest {
     store: RedisStore,
     options: RedisOptions,
     clock: Arc<dyn Clock>,
+    old: Arc<PlainClient>,
 }
 
 #[async_trait]
@@ -30,7 +35,9 @@ impl Backend for ThreeMasters {
         }
         let options = RedisOptions::parse(&self.rig.url()).expect("the rig names itself");
         let store = open(&options, &clock).await;
-        Box::new(ClusterUnderTest { store, options, clock })
+        let ports: Vec<u16> = self.rig.nodes.iter().map(RedisServer::port).collect();
+        let old = Arc::new(PlainClient::of_cluster(&ports).await);
+        Box::new(ClusterUnderTest { store, options, clock, old })
     }
 
     fn counts_without_gaps(&self) -> bool {
@@ -52,12 +59,16 @@ impl UnderTest for ClusterUnderTest {
         self.store.close().await;
         self.store = open(&self.options, &self.clock).await;
     }
+
+    fn old_caller(&self) -> Option<Arc<dyn OldCaller>> {
+        Some(Arc::clone(&self.old) as Arc<dyn OldCaller>)
+    }
 }
 
 #[tokio::test]
 async fn the_whole_suite_holds_on_a_cluster() {
     let backend = ThreeMasters { rig: ClusterRig::start() };
-    for case in all_cases() {
+    for case in all_cases().into_iter().chain(all_cases_of_old_callers()) {
         println!("{}", case.name);
         run(&backend, case.run).await;
     }
@@ -68,5 +79,15 @@ async fn random_operations_agree_with_the_model_on_a_cluster() {
     let backend = ThreeMasters { rig: ClusterRig::start() };
     if let Err(divergence) = explore(&backend, 0..30, 300).await {
         panic!("the Cluster and the model disagree.\n{divergence}");
+    }
+}
+
+#[tokio::test]
+async fn random_operations_on_locks_agree_with_the_model_on_a_cluster() {
+    let backend = ThreeMasters { rig: ClusterRig::start() };
+    for old in [OldCallers::None, OldCallers::Some] {
+        if let Err(divergence) = explore_locks(&backend, old, 0..20, 200).await {
+            panic!("the Cluster and the model disagree.\n{divergence}");
+        }
     }
 }

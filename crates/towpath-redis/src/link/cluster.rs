@@ -3,7 +3,7 @@
 //! The redis crate's own Cluster connection repeats what was under way when a connection broke. Here nothing is repeated that may have
 //! happened: only what a node has refused is sent to another.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::join_all;
@@ -181,6 +181,13 @@ impl Cluster {
     /// A node that answers, for what any can do.
     pub(super) fn other_than(&self, line: &Arc<Line>) -> Option<Arc<Line>> {
         self.lines().values().find(|other| !Arc::ptr_eq(other, line) && other.alive().is_some()).cloned()
+    }
+
+    /// A line to each node that has slots.
+    pub(super) fn masters(&self) -> Vec<Arc<Line>> {
+        let known = self.known();
+        let nodes: BTreeSet<&Address> = known.map.nodes().collect();
+        nodes.into_iter().map(|node| self.line(node)).collect()
     }
 
     /// The line to a node.
