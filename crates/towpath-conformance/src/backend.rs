@@ -19,6 +19,12 @@ pub trait Backend: Send + Sync {
     fn counts_without_gaps(&self) -> bool {
         true
     }
+
+    /// Whether turns are heard in the order in which they came, and none of before. Where several servers tell of them, only those at one
+    /// lock are in order, and one may be on its way for longer than it takes to begin to listen.
+    fn hears_exactly(&self) -> bool {
+        true
+    }
 }
 
 /// One store under test. Dropping it leaves nothing behind.

@@ -136,7 +136,7 @@ pub(crate) struct FunctionKeys {
 }
 
 /// The stream's name with the hash tag that puts a key beside it. A name with braces may have a tag of its own already.
-fn tagged(stream: &str) -> String {
+pub(crate) fn tagged(stream: &str) -> String {
     match hash_tag(stream) {
         Some(tag) => format!("{{{tag}}}:{stream}"),
         None => format!("{{{stream}}}"),
@@ -144,7 +144,7 @@ fn tagged(stream: &str) -> String {
 }
 
 /// What a Cluster takes for the hash tag of a key: what stands between the first `{` and the next `}`, if there is anything.
-fn hash_tag(key: &str) -> Option<&str> {
+pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     rest.split_once('}').map(|(tag, _)| tag).filter(|tag| !tag.is_empty())
 }

@@ -43,6 +43,10 @@ impl Backend for ThreeMasters {
     fn counts_without_gaps(&self) -> bool {
         false
     }
+
+    fn hears_exactly(&self) -> bool {
+        false
+    }
 }
 
 async fn open(options: &RedisOptions, clock: &Arc<dyn Clock>) -> RedisStore {

@@ -16,7 +16,7 @@ local counter_fence, attempts = read_counter(counter)
 local r = read_record()
 if r.err then return r end
 local leased = r.fence and r.lease_end > now
-local meta = ((leased and not counter) or (counter and counter_fence == 0)) and redis.call('GET', M)
+local meta = ((leased and not counter) or (counter and not counter_fence)) and redis.call('GET', M)
 local held = is_held(r, counter, counter_fence, meta)
 
 -- The holder itself, or a late copy of a question that is over.
@@ -33,7 +33,7 @@ end
 if r.last_request == request then return {'spent'} end
 
 -- Is it free?
-local free, orphan, changed = not held and (not counter or counter_fence > 0), false, false
+local free, orphan, changed = not held and (not counter or counter_fence), false, false
 if not held and not free then
   if foreign(r, meta) then
     changed, r.watched = r.watched ~= nil, nil

@@ -28,7 +28,7 @@ elseif held then
     return {'still_held', r.holds}
   end
 else
-  if not foreign(r, meta) then return {'absent', (counter and counter_fence == 0) and 1 or 0} end
+  if not foreign(r, meta) then return {'absent', (counter and not counter_fence) and 1 or 0} end
   if meta ~= approved then return {'judge', meta, r.last_id or false} end
 end
 redis.call('DEL', C, M)

@@ -10,7 +10,7 @@ if is_held(r, counter, counter_fence, meta) then
   return {'live', r.lease_end}
 end
 if L then redis.call('ZREM', L, scope) end
-if counter and counter_fence == 0 then return {'legacy'} end
+if counter and not counter_fence then return {'legacy'} end
 if counter then
   redis.call('DEL', C)
   if not r.free_since then

@@ -26,11 +26,12 @@ local function lifetime(ms)
   return int(math.max(ms, 1))
 end
 
--- The fence that a counter carries and what old callers have added to it; 0 when it is theirs, or no number.
+-- The fence that a counter carries and what old callers have added to it; nothing when it is theirs, or no number.
 local function read_counter(text)
   local sign, digits = string.match(text or '', '^([+-]?)(%d+)$')
-  if not digits or sign == '-' or #digits < 7 or #digits > 18 then return 0, 0 end
-  return tonumber(string.sub(digits, 1, -7)), tonumber(string.sub(digits, -6))
+  if not digits or sign == '-' or #digits < 7 or #digits > 18 then return nil, 0 end
+  local fence = tonumber(string.sub(digits, 1, -7))
+  return fence > 0 and fence or nil, tonumber(string.sub(digits, -6))
 end
 
 local WORDS = '^1 (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)\n()'

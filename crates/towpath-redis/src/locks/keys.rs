@@ -3,6 +3,8 @@
 use towpath_core::names::{ExecutionId, LockScope};
 use towpath_core::permit::PermitKind;
 
+use crate::keys::{hash_tag, tagged};
+
 /// What stands before a scope in the key of its counter.
 pub(crate) const COUNTER: &str = "n8n-lock-";
 /// What stands behind a counter's key in that of its identity.
@@ -43,7 +45,9 @@ impl SharedKeys {
 
     pub(crate) fn lock(&self, scope: &LockScope) -> LockKeys {
         let counter = format!("{COUNTER}{scope}");
-        let own = |room: &str| format!("{}:{{{counter}}}:{room}", self.prefix);
+        // A name with a hash tag of its own lies where that says.
+        let place = if self.is_cluster { tagged(&counter) } else { format!("{{{counter}}}") };
+        let own = |room: &str| format!("{}:{place}:{room}", self.prefix);
         let seeds_meta = format!("{counter}{META}");
         LockKeys {
             meta: if self.is_cluster { own("meta") } else { seeds_meta.clone() },
@@ -76,11 +80,12 @@ impl SharedKeys {
 
     /// The scope that a key of the pattern is about, if it shows that the lock may be in use.
     pub(crate) fn scope_of(&self, key: &str) -> Option<LockScope> {
-        let text = match key.strip_prefix(COUNTER) {
-            Some(text) => text.strip_suffix(META).unwrap_or(text),
-            None => key.strip_prefix(&*format!("{}:{{{COUNTER}", self.prefix))?.strip_suffix("}:w")?,
-        };
-        LockScope::new(text).ok()
+        if let Some(text) = key.strip_prefix(COUNTER) {
+            return LockScope::new(text.strip_suffix(META).unwrap_or(text)).ok();
+        }
+        let (_, place) = key.strip_prefix(&*self.prefix)?.strip_suffix(":w")?.split_once(COUNTER)?;
+        let mut scopes = [place.strip_suffix('}'), Some(place)].into_iter().flatten().filter_map(|text| LockScope::new(text).ok());
+        scopes.find(|scope| self.lock(scope).waiters == key)
     }
 }
 
@@ -138,10 +143,11 @@ fn permit_member(kind: PermitKind, scope: &LockScope) -> String {
 
 /// Why a scope cannot be kept in a Cluster.
 pub(crate) fn unfit_for_cluster(scope: &LockScope) -> Option<String> {
-    scope
-        .as_str()
-        .contains(['{', '}'])
-        .then(|| format!("the name of lock '{scope}' has a brace, by which a Redis Cluster would part its keys: choose another name"))
+    let counter = format!("{COUNTER}{scope}");
+    let fits = hash_tag(&counter).is_some() || !counter.contains(['{', '}']);
+    (!fits).then(|| {
+        format!("the name of lock '{scope}' has a brace without its partner, which a Redis Cluster cannot place: choose another name")
+    })
 }
 
 #[cfg(test)]
@@ -161,21 +167,38 @@ mod tests {
 
     #[test]
     fn a_key_that_shows_a_lock_names_its_scope_and_others_name_none() {
-        let keys = SharedKeys::new("towpath", 0, false);
-        for text in ["a", "a:b", "{a}", "замок", "x:s"] {
-            let of = keys.lock(&scope(text));
-            for key in [&of.counter, &of.meta, &of.waiters] {
-                assert_eq!(keys.scope_of(key), Some(scope(text)), "{key}");
+        for is_cluster in [false, true] {
+            let keys = SharedKeys::new("towpath", 0, is_cluster);
+            for text in ["a", "a:b", "{a}", "x{a}y", "замок", "x:s", "n8n-lock-a"] {
+                let of = keys.lock(&scope(text));
+                for key in [&of.counter, &of.seeds_meta, &of.waiters] {
+                    assert_eq!(keys.scope_of(key), Some(scope(text)), "{key}");
+                }
+                assert_eq!((keys.scope_of(&of.alive), keys.scope_of(&of.record)), (None, None));
             }
-            assert_eq!(keys.scope_of(&of.alive), None);
+            assert_eq!(keys.scope_of("other:n8n-lock-a"), None);
         }
-        assert_eq!(keys.scope_of("other:n8n-lock-a"), None);
         assert_eq!(SharedKeys::pattern("a*[b"), "*n8n-lock-a\\*\\[b*");
     }
 
     #[test]
-    fn a_brace_is_refused_where_slots_are() {
-        assert!(unfit_for_cluster(&scope("a{b}")).is_some() && unfit_for_cluster(&scope("a}")).is_some());
-        assert_eq!(unfit_for_cluster(&scope("a:b")), None);
+    fn the_keys_of_a_lock_share_a_slot_or_it_is_refused() {
+        let keys = SharedKeys::new("towpath", 0, true);
+        let slot = |key: &str| hash_tag(key).unwrap_or(key).to_owned();
+        for text in ["a", "a:b", "{a}", "x{a}y{b}", "a{{b}}"] {
+            let of = keys.lock(&scope(text));
+            for key in [&of.meta, &of.record, &of.waiters, &of.alive] {
+                assert_eq!(slot(key), slot(&of.counter), "{key}");
+            }
+            assert_eq!(unfit_for_cluster(&scope(text)), None, "{text}");
+        }
+        for text in ["a}", "{", "a{}b", "}{"] {
+            assert!(unfit_for_cluster(&scope(text)).is_some(), "{text}");
+        }
+        for text in ["a", "{a}", "a}", "{", "}{"] {
+            let of = keys.permits(PermitKind::Semaphore, &scope(text));
+            let slots: std::collections::HashSet<String> = of.in_order().into_iter().map(slot).collect();
+            assert_eq!(slots.len(), 1, "{text}");
+        }
     }
 }

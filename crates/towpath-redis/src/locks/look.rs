@@ -81,7 +81,7 @@ impl RedisStore {
     }
 
     pub(super) async fn permit_state(&self, kind: PermitKind, scope: &LockScope) -> Result<PermitState, StoreError> {
-        let keys = self.permit_keys(kind, scope)?;
+        let keys = self.permit_keys(kind, scope);
         let looked = keys.in_order();
         let reply = self.shared.link.run(&scripts::LOOK_AT_PERMITS, &looked, &[]).await.map_err(|error| corrupt(error, &looked))?;
         let parts = value::array("a look at permits", reply)?;

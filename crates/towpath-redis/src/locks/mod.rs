@@ -74,22 +74,16 @@ impl Locks {
 }
 
 impl RedisStore {
-    fn lock_keys(&self, scope: &LockScope) -> Result<LockKeys, StoreError> {
-        self.check_scope(scope)?;
-        Ok(self.shared.locks.keys.lock(scope))
-    }
-
-    fn permit_keys(&self, kind: PermitKind, scope: &LockScope) -> Result<PermitKeys, StoreError> {
-        self.check_scope(scope)?;
-        Ok(self.shared.locks.keys.permits(kind, scope))
-    }
-
     /// Refuses a scope that cannot be kept here.
-    fn check_scope(&self, scope: &LockScope) -> Result<(), StoreError> {
+    fn lock_keys(&self, scope: &LockScope) -> Result<LockKeys, StoreError> {
         match unfit_for_cluster(scope).filter(|_| self.shared.locks.keys.is_cluster) {
             Some(why) => Err(trouble(why)),
-            None => Ok(()),
+            None => Ok(self.shared.locks.keys.lock(scope)),
         }
+    }
+
+    fn permit_keys(&self, kind: PermitKind, scope: &LockScope) -> PermitKeys {
+        self.shared.locks.keys.permits(kind, scope)
     }
 
     /// What all scripts are handed first. `member` is how the indexes name the scope.

@@ -14,7 +14,7 @@ use crate::value;
 
 impl RedisStore {
     pub(super) async fn acquire_permit(&self, want: &AcquirePermit) -> Result<PermitReply, StoreError> {
-        let keys = self.permit_keys(want.kind, &want.scope)?;
+        let keys = self.permit_keys(want.kind, &want.scope);
         if let Some(execution_id) = &want.execution_id {
             self.note_execution(execution_id, &keys.member, want.max_hold).await?;
         }
@@ -39,7 +39,7 @@ impl RedisStore {
     }
 
     pub(super) async fn renew_permit(&self, lease: &RenewPermit) -> Result<RenewReply, StoreError> {
-        let keys = self.permit_keys(lease.kind, &lease.scope)?;
+        let keys = self.permit_keys(lease.kind, &lease.scope);
         let now = self.shared.now();
         let mut args = self.lock_args(&keys.member, now);
         args.push(lease.lock_id.as_str());
@@ -54,7 +54,7 @@ impl RedisStore {
     }
 
     pub(super) async fn release_permit(&self, what: &ReleasePermit) -> Result<u32, StoreError> {
-        let keys = self.permit_keys(what.kind, &what.scope)?;
+        let keys = self.permit_keys(what.kind, &what.scope);
         let mut args = self.lock_args(&keys.member, self.shared.now());
         match &what.by {
             ReleaseBy::Permit { lock_id, fence } => {

@@ -6,20 +6,20 @@ use redis::{Cmd, FromRedisValue, Value};
 use towpath_conformance::backend::OldCaller;
 
 /// A client of one server, or of all masters of a Cluster: each command goes to the one that takes it.
-pub struct PlainClient {
+pub(crate) struct PlainClient {
     servers: Vec<MultiplexedConnection>,
     /// The key at which an identity lies, for the key that an old workflow would use.
     place_of: fn(&str) -> String,
 }
 
 impl PlainClient {
-    pub async fn of_server(port: u16, database: i64) -> Self {
+    pub(crate) async fn of_server(port: u16, database: i64) -> Self {
         Self { servers: vec![connect(port, database).await], place_of: str::to_owned }
     }
 
     /// Old workflows cannot speak to a Cluster; this one knows where it keeps identities, so that the scripts meet the same damage there.
     #[allow(dead_code, reason = "only the tests of a Cluster have one")]
-    pub async fn of_cluster(ports: &[u16]) -> Self {
+    pub(crate) async fn of_cluster(ports: &[u16]) -> Self {
         let mut servers = Vec::new();
         for port in ports {
             servers.push(connect(*port, 0).await);

@@ -72,7 +72,7 @@ impl Side {
             // The clock is moved for both sides at once.
             Op::Advance { .. } => Ok(Reply::Done),
             Op::Listen => {
-                let wanted = if let Some(Reply::Heard(turns)) = expected { turns.len() } else { 0 };
+                let wanted = if let Some(Reply::Heard(turns)) = expected { turns.as_slice() } else { &[] };
                 self.heard(wanted).await
             }
             Op::OldIncr(scope) => Ok(Reply::Number(self.old().incr(&counter(scope)).await)),
@@ -98,14 +98,15 @@ impl Side {
         self.under_test.old_caller().expect("old callers take part only where they can reach the store")
     }
 
-    async fn heard(&mut self, wanted: usize) -> Result<Reply, StoreError> {
+    /// Hears on until all that is wanted was heard, and then whatever else is there.
+    async fn heard(&mut self, wanted: &[WaiterId]) -> Result<Reply, StoreError> {
         self.store.probe().await?;
         let mut turns = Vec::new();
         loop {
-            let next = if turns.len() < wanted {
-                tokio::time::timeout(SOON, self.ear.next()).await.ok()
-            } else {
+            let next = if has_all(&turns, wanted) {
                 tokio::task::unconstrained(self.ear.next()).now_or_never()
+            } else {
+                tokio::time::timeout(SOON, self.ear.next()).await.ok()
             };
             match next {
                 Some(LockNews::Turn(waiter)) => turns.push(waiter),
@@ -114,6 +115,12 @@ impl Side {
             }
         }
     }
+}
+
+/// Whether all that was meant was heard, each as often.
+pub(super) fn has_all(heard: &[WaiterId], meant: &[WaiterId]) -> bool {
+    let count = |turns: &[WaiterId], turn: &WaiterId| turns.iter().filter(|one| *one == turn).count();
+    meant.iter().all(|turn| count(meant, turn) <= count(heard, turn))
 }
 
 async fn listen(store: &Arc<dyn Store>) -> Box<dyn LockWakes> {
