@@ -20,17 +20,30 @@ pub(crate) struct HeldCalls {
 #[derive(Default)]
 struct Shelf {
     calls: HashMap<CallId, Found>,
+    /// How many of them the server does not know to be delivered.
+    unwritten: usize,
     /// When there are more, it is time to clear up.
     clear_at: usize,
 }
 
 impl HeldCalls {
     pub(crate) fn put(&self, found: Found) {
+        self.lock().put(found);
+    }
+
+    /// Calls that the server does not know to be delivered. Says whether they are the first such.
+    pub(crate) fn put_unwritten(&self, delivered: Vec<Found>) -> bool {
         let mut shelf = self.lock();
-        let now = found.life.call.started_at.unwrap_or_default();
-        shelf.calls.insert(found.life.call.call_id.clone(), found);
-        if shelf.calls.len() > shelf.clear_at.max(MANY) {
-            shelf.clear(now);
+        let first = shelf.unwritten == 0;
+        delivered.into_iter().for_each(|found| shelf.put(found));
+        first
+    }
+
+    /// The same call, now that the server knows. Whoever has dealt with it meanwhile has taken it from here.
+    pub(crate) fn is_written(&self, found: Found) {
+        let mut shelf = self.lock();
+        if shelf.calls.get(&found.life.call.call_id).is_some_and(|known| known.on_server.is_some()) {
+            shelf.put(found);
         }
     }
 
@@ -39,12 +52,35 @@ impl HeldCalls {
     }
 
     pub(crate) fn remove(&self, call_id: &CallId) -> Option<Found> {
-        self.lock().calls.remove(call_id)
+        self.lock().remove(call_id)
+    }
+
+    /// This call, if the server does not know that it is delivered.
+    pub(crate) fn unwritten(&self, call_id: &CallId) -> Option<Found> {
+        let shelf = self.lock();
+        if shelf.unwritten == 0 {
+            return None;
+        }
+        shelf.calls.get(call_id).filter(|found| found.on_server.is_some()).cloned()
+    }
+
+    /// All calls that the server does not know to be delivered, and were so before this instant.
+    pub(crate) fn unwritten_since(&self, before: Timestamp) -> Vec<Found> {
+        let shelf = self.lock();
+        if shelf.unwritten == 0 {
+            return Vec::new();
+        }
+        let meant = |found: &&Found| found.on_server.is_some() && found.life.call.started_at.is_none_or(|at| at <= before);
+        shelf.calls.values().filter(meant).cloned().collect()
+    }
+
+    pub(crate) fn has_unwritten(&self) -> bool {
+        self.lock().unwritten > 0
     }
 
     /// What was delivered is not what is there.
     pub(crate) fn forget_all(&self) {
-        self.lock().calls.clear();
+        *self.lock() = Shelf::default();
     }
 
     fn lock(&self) -> MutexGuard<'_, Shelf> {
@@ -54,8 +90,26 @@ impl HeldCalls {
 }
 
 impl Shelf {
+    fn put(&mut self, found: Found) {
+        let now = found.life.call.started_at.unwrap_or_default();
+        self.unwritten += usize::from(found.on_server.is_some());
+        if let Some(before) = self.calls.insert(found.life.call.call_id.clone(), found) {
+            self.unwritten -= usize::from(before.on_server.is_some());
+        }
+        if self.calls.len() > self.clear_at.max(MANY) {
+            self.clear(now);
+        }
+    }
+
+    fn remove(&mut self, call_id: &CallId) -> Option<Found> {
+        let found = self.calls.remove(call_id)?;
+        self.unwritten -= usize::from(found.on_server.is_some());
+        Some(found)
+    }
+
     fn clear(&mut self, now: Timestamp) {
         self.calls.retain(|_, found| found.life.call.lease_until.is_some_and(|until| until > now));
+        self.unwritten = self.calls.values().filter(|found| found.on_server.is_some()).count();
         self.clear_at = self.calls.len() * 2;
     }
 }

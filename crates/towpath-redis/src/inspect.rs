@@ -13,6 +13,7 @@ use towpath_core::permit::PermitKind;
 use towpath_core::store::{InspectStore, StoreError};
 use towpath_core::worker::WorkerView;
 
+use crate::pages::Listed;
 use crate::room::Room;
 use crate::store::RedisStore;
 use crate::value;
@@ -23,11 +24,13 @@ const CHUNK: usize = 200;
 #[async_trait]
 impl InspectStore for RedisStore {
     async fn call(&self, call_id: &CallId) -> Result<Option<CallView>, StoreError> {
+        self.write_down_delivery_of(call_id).await?;
         let Some(room) = self.room_of(call_id).await? else { return Ok(None) };
         Ok(self.views(&room, std::slice::from_ref(call_id)).await?.pop().flatten())
     }
 
     async fn calls(&self, filter: &CallFilter, page: PageRequest) -> Result<Page<CallView>, StoreError> {
+        self.write_down_all_deliveries().await?;
         let limit = page.limit.min(PageRequest::LIMIT_MAX) as usize;
         let mut rooms = self.all_rooms().await?;
         rooms.retain(|room| is_meant(room, filter));
@@ -44,10 +47,12 @@ impl InspectStore for RedisStore {
     }
 
     async fn functions(&self) -> Result<Vec<FunctionView>, StoreError> {
+        self.write_down_all_deliveries().await?;
         self.list_functions().await
     }
 
     async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
+        self.write_down_all_deliveries().await?;
         self.list_workers().await
     }
 
@@ -90,26 +95,34 @@ impl RedisStore {
         let index = if filter.states == [CallState::Dead] { &room.keys.dead } else { &room.keys.index };
         let mut found = Vec::new();
         let mut below = after;
+        // A line may be a page of many calls: what is asked for is looked at first.
+        let mut chunk = limit.clamp(1, CHUNK);
         while found.len() < limit {
             let mut ask = Cmd::new();
             let from = below.map_or_else(|| "+inf".to_owned(), |sequence| format!("({sequence}"));
-            ask.arg("ZREVRANGEBYSCORE").arg(index).arg(from).arg("-inf").arg("WITHSCORES").arg("LIMIT").arg(0).arg(CHUNK);
+            ask.arg("ZREVRANGEBYSCORE").arg(index).arg(from).arg("-inf").arg("WITHSCORES").arg("LIMIT").arg(0).arg(chunk);
             let reply = value::array("ZREVRANGEBYSCORE", self.shared.link.ask(&ask).await?)?;
-            let mut listed = Vec::with_capacity(reply.len() / 2);
+            let lines = reply.len() / 2;
+            let mut listed = Vec::with_capacity(lines);
             for pair in reply.chunks_exact(2) {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sequences count up from 1")]
                 let sequence = value::score(&pair[1]).unwrap_or_default() as u64;
-                listed.push((sequence, value::call_id(&pair[0])?));
+                listed.push((sequence, Listed::read(&pair[0])?));
             }
-            let Some((last, _)) = listed.last() else { break };
-            below = Some(*last);
+            let Some((last, _)) = listed.last().cloned() else { break };
+            let mut listed = self.spelled_out(room, listed).await?;
+            // A page begins before the cursor and may end behind it.
+            listed.retain(|(sequence, _)| below.is_none_or(|below| *sequence < below));
+            listed.sort_by_key(|(sequence, _)| std::cmp::Reverse(*sequence));
+            below = Some(last);
             let ids: Vec<CallId> = listed.iter().map(|(_, id)| id.clone()).collect();
             let views = self.views(room, &ids).await?;
             let shown = listed.iter().zip(views).filter_map(|((sequence, _), view)| Some((*sequence, view?)));
             found.extend(shown.filter(|(_, view)| matches(view, filter)));
-            if listed.len() < CHUNK {
+            if lines < chunk {
                 break;
             }
+            chunk = CHUNK;
         }
         found.truncate(limit);
         Ok(found)

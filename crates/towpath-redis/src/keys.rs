@@ -28,6 +28,7 @@ impl Keys {
             progress: own("progress"),
             due: own("due"),
             index: own("index"),
+            pages: own("pages"),
             ready: own("ready"),
             aside: own("aside"),
             dead: own("dead"),
@@ -112,8 +113,10 @@ pub(crate) struct FunctionKeys {
     pub(crate) progress: String,
     /// Sorted set: call id by the instant at which something happens to it by itself.
     pub(crate) due: String,
-    /// Sorted set: call id by submit sequence.
+    /// Sorted set: call id, or page, by submit sequence.
     pub(crate) index: String,
+    /// Hash: the first submit sequence of calls that came together -> their ids.
+    pub(crate) pages: String,
     /// Sorted set: queued calls that are no longer in the stream, by submit sequence. They are delivered first.
     pub(crate) ready: String,
     /// Set: running calls that are no longer in the stream.

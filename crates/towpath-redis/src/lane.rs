@@ -28,7 +28,21 @@ impl<Q, A> Default for Lane<Q, A> {
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Lane<Q, A> {
-    /// Puts questions in the queue and returns where their answers will come, in order. `flush` answers a whole batch, one answer each.
+    /// Puts a question in the queue and returns where its answer will come. `flush` answers a whole batch, one answer each.
+    pub(crate) fn ask_one<F>(
+        self: &Arc<Self>,
+        question: Q,
+        flush: impl Fn(Vec<Q>) -> F + Send + 'static,
+    ) -> oneshot::Receiver<Result<A, StoreError>>
+    where
+        F: Future<Output = Result<Vec<A>, StoreError>> + Send,
+    {
+        let (sender, receiver) = oneshot::channel();
+        self.put([(question, sender)].into_iter(), flush);
+        receiver
+    }
+
+    /// The same with several, in order.
     pub(crate) fn ask<F>(
         self: &Arc<Self>,
         questions: impl IntoIterator<Item = Q>,
@@ -38,13 +52,27 @@ impl<Q: Send + 'static, A: Send + 'static> Lane<Q, A> {
         F: Future<Output = Result<Vec<A>, StoreError>> + Send,
     {
         let mut receivers = Vec::new();
+        let asked = questions.into_iter().map(|question| {
+            let (sender, receiver) = oneshot::channel();
+            receivers.push(receiver);
+            (question, sender)
+        });
+        self.put(asked, flush);
+        receivers
+    }
+
+    fn put<F>(
+        self: &Arc<Self>,
+        asked: impl Iterator<Item = (Q, oneshot::Sender<Result<A, StoreError>>)>,
+        flush: impl Fn(Vec<Q>) -> F + Send + 'static,
+    ) where
+        F: Future<Output = Result<Vec<A>, StoreError>> + Send,
+    {
         let must_start = {
             let mut waiting = self.lock();
-            for question in questions {
-                let (sender, receiver) = oneshot::channel();
+            for (question, sender) in asked {
                 waiting.questions.push(question);
                 waiting.askers.push(sender);
-                receivers.push(receiver);
             }
             !mem::replace(&mut waiting.flushing, true)
         };
@@ -57,7 +85,6 @@ impl<Q: Send + 'static, A: Send + 'static> Lane<Q, A> {
                 }
             });
         }
-        receivers
     }
 
     #[expect(clippy::type_complexity, reason = "a batch is two lists, and has no other name")]

@@ -21,6 +21,7 @@
 //! | `news` | wake-ups between processes |
 //! | `registry` | functions, workers, the shared configuration |
 //! | `timers`, `agenda` | what happens by itself |
+//! | `pages` | calls that are listed together |
 //! | `timing` | how soon it is looked for what goes wrong |
 //! | `sweep` | short streams, and what fell between a stream and a worker |
 //! | `inspect` | reads for people |
@@ -44,6 +45,7 @@ mod link;
 mod locks;
 mod news;
 mod options;
+mod pages;
 mod pause;
 mod pieces;
 mod record;

@@ -29,6 +29,11 @@ impl<'a> Pieces<'a> {
         Self { rest: bytes }
     }
 
+    /// What is left.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     fn piece(&mut self) -> Option<(u8, &'a [u8])> {
         let (tag, rest) = self.rest.split_first()?;
         let colon = rest.iter().take(20).position(|byte| *byte == b':')?;

@@ -1,5 +1,7 @@
-//! How a call is written down: its life as a few lines of text that a script can read, everything else as tagged pieces.
+//! How a call is written down: its life as a few lines of text that a script can read, and behind them tagged pieces: how it ended, and
+//! what was asked. What is large stands apart.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_core::call::{Call, CallRequest, CallState};
@@ -25,10 +27,21 @@ pub(crate) struct Life {
     /// The idempotency key that leads to it.
     pub(crate) key: Option<IdempotencyKey>,
     /// The lists on which somebody waits for it.
-    pub(crate) channels: Vec<String>,
+    pub(crate) channels: Arc<[String]>,
+    /// It is listed on a page with others that came with it, and has no line of its own in the index and on the agenda.
+    pub(crate) paged: bool,
+    /// How many bytes at the end of its record say what was asked; 0 when that stands apart. A change leaves them as they are.
+    pub(crate) kept: usize,
+    /// How it ended stands apart.
+    pub(crate) tail_apart: bool,
     /// The call itself. Outcome, latest failure and replay are kept apart, in the tail.
     pub(crate) call: Call,
 }
+
+/// What is longer than this stands apart, so that a change of state does not move it about.
+pub(crate) const INLINE_MAX: usize = 1_024;
+/// The letter that says that the tail stands apart.
+const APART: u8 = b'B';
 
 /// The letter of each state, in the order of [`CallState::ALL`].
 const LETTERS: [u8; 10] = *b"QDRCFTXKZS";
@@ -39,20 +52,57 @@ pub(crate) fn letter(state: CallState) -> char {
 }
 
 impl Life {
-    /// The whole text.
-    pub(crate) fn write(&self) -> Vec<u8> {
-        let head = format!("{}\n{}\n{}\n{}\n", self.version, letter(self.call.state), self.entry, self.sequence);
-        let mut text = head.into_bytes();
-        self.write_rest(&mut text);
-        text
+    /// A call as it is when the store takes it.
+    pub(crate) fn submitted(call: Call, key: Option<IdempotencyKey>, channels: impl Into<Arc<[String]>>) -> Self {
+        let channels = channels.into();
+        let (entry, sequence, paged, kept, tail_apart) = (String::new(), 0, false, 0, false);
+        Self { version: 1, entry, sequence, key, channels, paged, kept, tail_apart, call }
     }
 
-    /// All after the sequence. At a submit the script knows the lines before it, and nobody else.
+    /// The whole text but what was asked, and the tail if that stands apart.
+    pub(crate) fn write(&self) -> (Vec<u8>, Option<Vec<u8>>) {
+        use std::io::Write as _;
+        let mut text = Vec::with_capacity(256);
+        self.write_head(&mut text);
+        self.write_rest(&mut text);
+        // Writing to memory does not fail.
+        let _ = write!(text, "\n{}\n", self.kept);
+        let tail = write_tail(&self.call);
+        if tail.len() <= INLINE_MAX {
+            text.extend_from_slice(&tail);
+            return (text, None);
+        }
+        let mut mark = Writer::default();
+        mark.put(APART, b"");
+        text.extend_from_slice(&mark.done());
+        (text, Some(tail))
+    }
+
+    /// The same record with another call in it.
+    pub(crate) fn with(&self, call: Call) -> Self {
+        let next = self.next(self.entry.clone(), Arc::clone(&self.channels), call);
+        Self { version: self.version, ..next }
+    }
+
+    /// The same call as it is after a change.
+    pub(crate) fn next(&self, entry: String, channels: Arc<[String]>, call: Call) -> Self {
+        let &Self { version, sequence, paged, kept, tail_apart, .. } = self;
+        Self { version: version + 1, entry, sequence, key: self.key.clone(), channels, paged, kept, tail_apart, call }
+    }
+
+    /// The first lines, which say which call it is and how far it has come.
+    pub(crate) fn write_head(&self, text: &mut Vec<u8>) {
+        use std::io::Write as _;
+        // Writing to memory does not fail.
+        let _ = write!(text, "{}\n{}\n{}\n{}\n", self.version, letter(self.call.state), self.entry, self.sequence);
+    }
+
+    /// All lines after the sequence but the last. At a submit the script knows those before it and the last, and nobody else.
     pub(crate) fn write_rest(&self, text: &mut Vec<u8>) {
         use std::io::Write as _;
         let call = &self.call;
         let holder = call.holder.as_ref().map_or("", WorkerId::as_str);
-        let flags = [u8::from(call.parked) + b'0', u8::from(call.cancel_requested) + b'0'];
+        let flags = [call.parked, call.cancel_requested, self.paged].map(|flag| u8::from(flag) + b'0');
         // Writing to memory does not fail.
         let _ = write!(text, "{}\n{holder}\n{}\n{}\n{}\n", call.delivery, at(call.started_at), millis(call.lease), at(call.lease_until));
         text.extend_from_slice(&flags);
@@ -71,20 +121,48 @@ impl Life {
         );
     }
 
-    /// Reads what [`Life::write`] or the claim script wrote. The tail is read apart.
-    pub(crate) fn read(call_id: &CallId, text: &[u8]) -> Result<Self, StoreError> {
-        std::str::from_utf8(text).ok().and_then(|text| parse(call_id, text)).ok_or_else(|| {
-            StoreError::Corrupt(format!(
+    /// Reads a record: what [`Life::write`] or a script wrote, and what was asked behind it. A tail that stands apart is read apart.
+    pub(crate) fn read(call_id: &CallId, record: &[u8]) -> Result<Self, StoreError> {
+        let asked = |life: &Self| life.kept;
+        Self::read_before(call_id, record, asked)
+    }
+
+    /// Reads what [`Life::write`] wrote, with nothing behind it.
+    pub(crate) fn read_bare(call_id: &CallId, text: &[u8]) -> Result<Self, StoreError> {
+        Self::read_before(call_id, text, |_| 0)
+    }
+
+    fn read_before(call_id: &CallId, text: &[u8], behind: impl Fn(&Self) -> usize) -> Result<Self, StoreError> {
+        let parsed = parse(call_id, text).and_then(|(life, rest)| {
+            let end = rest.len().checked_sub(behind(&life))?;
+            Some((life, &rest[..end]))
+        });
+        let Some((mut life, pieces)) = parsed else {
+            return Err(StoreError::Corrupt(format!(
                 "the record of call '{call_id}' is not one: {:?}",
                 String::from_utf8_lossy(&text[..text.len().min(80)])
-            ))
-        })
+            )));
+        };
+        life.tail_apart = pieces.first() == Some(&APART);
+        read_tail(&mut life.call, pieces)?;
+        Ok(life)
     }
 }
 
-fn parse(call_id: &CallId, text: &str) -> Option<Life> {
-    let mut lines = text.splitn(19, '\n');
-    let mut line = || lines.next();
+/// What was asked, as it stands at the end of a record, if it does.
+pub(crate) fn request_in(record: &[u8], kept: usize) -> Option<&[u8]> {
+    record.len().checked_sub(kept).filter(|_| kept > 0).map(|from| &record[from..])
+}
+
+/// The lines of a record, and what follows them.
+fn parse<'a>(call_id: &CallId, text: &'a [u8]) -> Option<(Life, &'a [u8])> {
+    let mut rest = text;
+    let mut line = || {
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
+        let (line, behind) = (&rest[..end], &rest[end + 1..]);
+        rest = behind;
+        std::str::from_utf8(line).ok()
+    };
     let version = line()?.parse().ok()?;
     let state = state_of(line()?)?;
     let entry = line()?.to_owned();
@@ -98,6 +176,7 @@ fn parse(call_id: &CallId, text: &str) -> Option<Life> {
     call.lease_until = instant(line()?)?;
     let flags = line()?.as_bytes();
     (call.parked, call.cancel_requested) = (flags.first() == Some(&b'1'), flags.get(1) == Some(&b'1'));
+    let paged = flags.get(2) == Some(&b'1');
     call.submitted_at = instant(line()?)??;
     call.deadline = instant(line()?)??;
     call.retain = length(line()?)?;
@@ -107,7 +186,8 @@ fn parse(call_id: &CallId, text: &str) -> Option<Life> {
     call.ended_at = instant(line()?)?;
     let key = filled(line()?).map(IdempotencyKey::new).transpose().ok()?;
     let channels = line()?.split('\t').filter(|channel| !channel.is_empty()).map(str::to_owned).collect();
-    Some(Life { version, entry, sequence, key, channels, call })
+    let kept = line()?.parse().ok()?;
+    Some((Life { version, entry, sequence, key, channels, paged, kept, tail_apart: false, call }, rest))
 }
 
 fn state_of(letter: &str) -> Option<CallState> {
@@ -142,11 +222,14 @@ pub(crate) fn life_submitted_at(life: &[u8]) -> Option<Timestamp> {
     std::str::from_utf8(line).ok()?.parse().ok().map(Timestamp::from_millis)
 }
 
-/// A request without its params and item, which stand beside it in the stream's entry; a script puts them together.
-pub(crate) fn write_request_extras(request: &CallRequest) -> Vec<u8> {
+/// The letter behind which the params follow, whatever their length: nothing comes after them.
+const PARAMS: u8 = b'=';
+
+/// A request but for its params, which come behind this.
+pub(crate) fn write_request_lead(request: &CallRequest) -> Vec<u8> {
     let mut out = Writer::default();
-    if request.input_item.as_ref().is_some_and(|item| item.is_empty()) {
-        out.put(b'i', b""); // the script takes an empty item for none
+    if let Some(item) = &request.input_item {
+        out.put(b'i', item.as_bytes());
     }
     if let Some(key) = &request.idempotency_key {
         out.put(b'k', key.as_str().as_bytes());
@@ -160,10 +243,19 @@ pub(crate) fn write_request_extras(request: &CallRequest) -> Vec<u8> {
     if let Some(trace) = &request.traceparent {
         out.put(b't', trace.as_bytes());
     }
-    out.done()
+    let mut lead = out.done();
+    lead.push(PARAMS);
+    lead
 }
 
-/// Reads a request as a script put it together: extras, params, item.
+/// A whole request.
+pub(crate) fn write_request(request: &CallRequest) -> Vec<u8> {
+    let mut text = write_request_lead(request);
+    text.extend_from_slice(request.params.as_bytes());
+    text
+}
+
+/// Reads a request.
 pub(crate) fn read_request(function: &FunctionKey, bytes: &[u8]) -> Result<CallRequest, StoreError> {
     let mut request = CallRequest {
         function: function.clone(),
@@ -175,11 +267,15 @@ pub(crate) fn read_request(function: &FunctionKey, bytes: &[u8]) -> Result<CallR
         traceparent: None,
     };
     let broken = || StoreError::Corrupt(format!("the request of a call of '{function}' is not one"));
-    for piece in Pieces::of(bytes) {
-        let (tag, value) = piece.ok_or_else(broken)?;
+    let mut pieces = Pieces::of(bytes);
+    loop {
+        if let Some((PARAMS, params)) = pieces.rest().split_first().map(|(letter, rest)| (*letter, rest)) {
+            request.params = payload(params);
+            return Ok(request);
+        }
+        let (tag, value) = pieces.next().flatten().ok_or_else(broken)?;
         let text = || std::str::from_utf8(value).map_err(|_| broken());
         match tag {
-            b'p' => request.params = payload(value),
             b'i' => request.input_item = Some(payload(value)),
             b'k' => request.idempotency_key = Some(IdempotencyKey::new(text()?).map_err(|_| broken())?),
             b'd' => request.depth = text()?.parse().map_err(|_| broken())?,
@@ -188,7 +284,6 @@ pub(crate) fn read_request(function: &FunctionKey, bytes: &[u8]) -> Result<CallR
             _from_a_newer_version => {}
         }
     }
-    Ok(request)
 }
 
 pub(crate) fn payload(bytes: &[u8]) -> towpath_core::payload::Payload {
@@ -204,29 +299,79 @@ pub(crate) fn read_progress(bytes: &[u8]) -> Option<(u32, towpath_core::payload:
 
 #[cfg(test)]
 mod tests {
+    use towpath_core::call::Outcome;
+
     use super::*;
+
+    fn life(call: Call) -> Life {
+        Life { entry: "5-0".into(), sequence: 3, ..Life::submitted(call, None, vec![]) }
+    }
 
     #[test]
     fn a_life_comes_back_as_it_was_written() {
         let id = CallId::new("call-1").unwrap();
         let mut call = Call::submitted(id.clone(), Timestamp::from_millis(5), Duration::from_millis(7), Duration::from_millis(9));
-        let fresh = Life { version: 1, entry: "5-0".into(), sequence: 3, key: None, channels: vec![], call: call.clone() };
-        assert_eq!(Life::read(&id, &fresh.write()).unwrap(), fresh);
+        let fresh = life(call.clone());
+        assert_eq!(Life::read(&id, &fresh.write().0).unwrap(), fresh);
         call.state = CallState::Running;
         call.holder = Some(WorkerId::new("w 1").unwrap());
         (call.started_at, call.lease_until) = (Some(Timestamp::from_millis(1)), Some(Timestamp::from_millis(2)));
         (call.parked, call.cancel_requested) = (false, true);
         (call.failures, call.crashes, call.delivery) = (1, 2, 4);
+        call.outcome = Some(Outcome::Ok(payload(b"{\"a\":\n1}")));
         let key = Some(IdempotencyKey::new("k\\n").unwrap());
-        let busy = Life { version: 4, entry: String::new(), sequence: 9, key, channels: vec!["a".into(), "b".into()], call };
-        assert_eq!(Life::read(&id, &busy.write()).unwrap(), busy);
+        let busy = Life { version: 4, key, channels: Arc::from(["a".into(), "b".into()]), paged: true, kept: 6, ..life(call) };
+        let mut record = busy.write().0;
+        record.extend_from_slice(b"={\n\"}\n");
+        assert_eq!(Life::read(&id, &record).unwrap(), busy);
+        assert_eq!(request_in(&record, busy.kept), Some(&b"={\n\"}\n"[..]));
+    }
+
+    #[test]
+    fn a_request_comes_back_as_it_was_written() {
+        let function: FunctionKey = FunctionKey::global("add".parse().unwrap());
+        let plain = CallRequest {
+            function: function.clone(),
+            params: payload(b"=1:\n"),
+            input_item: None,
+            idempotency_key: None,
+            depth: 0,
+            parent: None,
+            traceparent: None,
+        };
+        let full = CallRequest {
+            params: payload(b""),
+            input_item: Some(payload(b"=")),
+            idempotency_key: Some(IdempotencyKey::new("k").unwrap()),
+            depth: 3,
+            parent: Some(CallId::new("p").unwrap()),
+            traceparent: Some("00-1".into()),
+            ..plain.clone()
+        };
+        for request in [plain, full] {
+            assert_eq!(read_request(&function, &write_request(&request)).unwrap(), request);
+        }
+        assert!(read_request(&function, b"i1:").is_err() && read_request(&function, b"").is_err());
+    }
+
+    #[test]
+    fn a_large_outcome_stands_apart() {
+        let id = CallId::new("call-1").unwrap();
+        let mut call = Call::submitted(id.clone(), Timestamp::from_millis(5), Duration::from_millis(7), Duration::from_millis(9));
+        call.outcome = Some(Outcome::Ok(payload(&[b'1'; INLINE_MAX])));
+        let (record, tail) = life(call.clone()).write();
+        let mut read = Life::read(&id, &record).unwrap();
+        assert!(read.tail_apart && read.call.outcome.is_none() && record.len() < INLINE_MAX);
+        read_tail(&mut read.call, &tail.unwrap()).unwrap();
+        assert_eq!(read.call, call);
     }
 
     #[test]
     fn what_is_no_life_is_corrupt_and_no_panic() {
         let id = CallId::new("call-1").unwrap();
-        for text in
-            ["", "1", "1\nQ", "x\nQ\n\n1\n0\n\n\n0\n\n00\n1\n1\n1\n0\n0\n\n\n\n", "1\n?\n\n1\n0\n\n\n0\n\n00\n1\n1\n1\n0\n0\n\n\n\n"]
+        let rest = "\n\n1\n0\n\n\n0\n\n000\n1\n1\n1\n0\n0\n\n\n\n\n";
+        assert!(Life::read(&id, format!("1\nQ{rest}0\n").as_bytes()).is_ok());
+        for text in ["".to_owned(), "1".into(), "1\nQ".into(), format!("x\nQ{rest}0\n"), format!("1\n?{rest}0\n"), format!("1\nQ{rest}9\n")]
         {
             assert!(matches!(Life::read(&id, text.as_bytes()), Err(StoreError::Corrupt(_))), "{text:?}");
         }

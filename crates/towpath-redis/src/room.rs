@@ -1,10 +1,14 @@
 //! What a process keeps in mind about one function: its keys, and the queues in which questions about it pile up.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
-use towpath_core::names::FunctionKey;
+use towpath_core::names::{FunctionKey, WorkerId};
+use towpath_core::store::ClaimCalls;
+use towpath_core::time::Timestamp;
 
 use crate::calls::moves::Move;
 use crate::calls::submit::{Judged, ToSubmit};
@@ -13,6 +17,9 @@ use crate::keys::{FunctionKeys, Keys};
 use crate::lane::Lane;
 use crate::link::Exclusive;
 
+/// So long it is taken for granted that nobody has set a limit. Whoever sets one tells everybody; this is for those who did not hear it.
+const LIMITS_KNOWN_FOR: Duration = Duration::from_secs(5);
+
 /// One function, as this process sees it.
 pub(crate) struct Room {
     pub(crate) function: FunctionKey,
@@ -20,7 +27,7 @@ pub(crate) struct Room {
     pub(crate) member: String,
     pub(crate) keys: FunctionKeys,
     pub(crate) submits: Arc<Lane<ToSubmit, Judged>>,
-    pub(crate) moves: Arc<Lane<Move, bool>>,
+    pub(crate) moves: Arc<Lane<Arc<Move>, bool>>,
     /// Counts what may have brought work outside the stream, or room for it.
     bell: watch::Sender<u64>,
     /// Counts what a reader should look up for.
@@ -29,14 +36,23 @@ pub(crate) struct Room {
     looked_at: watch::Sender<u64>,
     /// How many calls run at once is limited, so that the end of one is news for those who wait.
     limit: AtomicU8,
+    /// The list on which this process hears about the function's calls, once it has one.
+    pub(crate) inbox: OnceLock<Arc<str>>,
+    pub(crate) inbox_is_read: AtomicBool,
+    /// Workers that may be given as many calls as they want, and when that was last seen.
+    unlimited: Mutex<HashMap<WorkerId, Timestamp>>,
     /// A reader is at work.
     pub(crate) reading: AtomicBool,
     /// A reader has been at work since this process came.
     pub(crate) read_before: AtomicBool,
     /// The stream will be looked after in a moment.
     pub(crate) swept_soon: AtomicBool,
+    /// The stream will be looked after when the first lease of what is pending is over.
+    pub(crate) sweep_planned: AtomicBool,
+    /// Workers of this process that may have been given something which did not arrive.
+    bereft: Mutex<HashSet<String>>,
     /// The connection that the last reader blocked on, for the next one.
-    pub(crate) line: Mutex<Option<Exclusive>>,
+    line: Mutex<Option<Exclusive>>,
     /// How often the stream was swept.
     pub(crate) sweeps: AtomicU64,
     /// The submit sequence up to which the latest walk through the calls went.
@@ -58,9 +74,14 @@ impl Room {
             looked_at: watch::Sender::new(0),
             nudges: watch::Sender::new(0),
             limit: AtomicU8::new(0),
+            inbox: OnceLock::new(),
+            inbox_is_read: AtomicBool::new(false),
+            unlimited: Mutex::default(),
             reading: AtomicBool::new(false),
             read_before: AtomicBool::new(false),
             swept_soon: AtomicBool::new(false),
+            sweep_planned: AtomicBool::new(false),
+            bereft: Mutex::default(),
             line: Mutex::new(None),
             sweeps: AtomicU64::new(0),
             walked_to: AtomicU64::new(0),
@@ -70,6 +91,7 @@ impl Room {
 
     /// Something may wait outside the stream, or there may be room for it.
     pub(crate) fn ring(&self) {
+        self.unlimited().clear();
         self.bell.send_modify(|count| *count += 1);
         self.nudge();
     }
@@ -95,9 +117,39 @@ impl Room {
         self.looked_at.send_modify(|looked| *looked = (*looked).max(rung));
     }
 
-    /// What a take said about limits: 1 a worker has one, 2 the function itself has.
-    pub(crate) fn set_limit(&self, limit: u8) {
-        self.limit.store(limit, Ordering::Relaxed);
+    /// The connection stays with the function between two reads: claims come and go, and connecting takes longer than most calls.
+    pub(crate) fn kept_line(&self) -> MutexGuard<'_, Option<Exclusive>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A worker of this process may have been given something that did not arrive.
+    pub(crate) fn bereave(&self, worker: &WorkerId) {
+        self.bereft.lock().unwrap_or_else(PoisonError::into_inner).insert(worker.to_string());
+    }
+
+    pub(crate) fn take_bereft(&self) -> HashSet<String> {
+        std::mem::take(&mut *self.bereft.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What a take of a worker said about limits: 1 it has one, 2 the function itself has, -1 calls that wait are counted.
+    pub(crate) fn set_limit(&self, worker: &WorkerId, limit: i64, now: Timestamp) {
+        self.limit.store(u8::try_from(limit).unwrap_or(0), Ordering::Relaxed);
+        let mut unlimited = self.unlimited();
+        if limit == 0 {
+            unlimited.insert(worker.clone(), now);
+        } else {
+            unlimited.remove(worker);
+        }
+    }
+
+    /// Whether a worker may be given as many calls as it wants, as far as is known.
+    pub(crate) fn is_unlimited_for(&self, want: &ClaimCalls, now: Timestamp) -> bool {
+        self.unlimited().get(&want.worker).is_some_and(|seen| now < *seen + LIMITS_KNOWN_FOR && *seen <= now)
+    }
+
+    fn unlimited(&self) -> MutexGuard<'_, HashMap<WorkerId, Timestamp>> {
+        // Nothing in here can panic half way.
+        self.unlimited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether anybody may have to wait for the end of another call.

@@ -13,32 +13,56 @@ pub(crate) static TRIM: LazyLock<Script> = LazyLock::new(|| Script::new(include_
 pub(crate) static BACK: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/back.lua")));
 pub(crate) static REPLAY: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/replay.lua")));
 
-/// The words handed to a script, one after the other.
+/// The words handed to a script, one after the other, in one piece of memory.
 #[derive(Default)]
-pub(crate) struct Args(Vec<Vec<u8>>);
+pub(crate) struct Args {
+    text: Vec<u8>,
+    ends: Vec<usize>,
+}
 
 impl Args {
     pub(crate) fn with_capacity(count: usize) -> Self {
-        Self(Vec::with_capacity(count))
+        Self { text: Vec::with_capacity(count * 16), ends: Vec::with_capacity(count) }
     }
 
-    pub(crate) fn push(&mut self, word: impl Into<Vec<u8>>) {
-        self.0.push(word.into());
+    pub(crate) fn push(&mut self, word: impl AsRef<[u8]>) {
+        self.text.extend_from_slice(word.as_ref());
+        self.ends.push(self.text.len());
     }
 
     pub(crate) fn number(&mut self, number: impl std::fmt::Display) {
-        self.0.push(number.to_string().into_bytes());
+        use std::io::Write as _;
+        // Writing to memory does not fail.
+        let _ = write!(self.text, "{number}");
+        self.ends.push(self.text.len());
     }
 
     pub(crate) fn flag(&mut self, set: bool) {
-        self.0.push(if set { b"1".to_vec() } else { Vec::new() });
+        self.push(if set { "1" } else { "" });
     }
-}
 
-impl std::ops::Deref for Args {
-    type Target = [Vec<u8>];
+    /// A word that is written piece by piece.
+    pub(crate) fn written(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.text);
+        self.ends.push(self.text.len());
+    }
 
-    fn deref(&self) -> &[Vec<u8>] {
-        &self.0
+    pub(crate) fn append(&mut self, other: &Self) {
+        let shift = self.text.len();
+        self.text.extend_from_slice(&other.text);
+        self.ends.extend(other.ends.iter().map(|end| end + shift));
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(crate) fn words(&self) -> impl Iterator<Item = &[u8]> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        begins.zip(&self.ends).map(|(begin, end)| &self.text[begin..*end])
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.len()
     }
 }

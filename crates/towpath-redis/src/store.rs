@@ -31,6 +31,7 @@ use crate::options::RedisOptions;
 use crate::pause::pause;
 use crate::registry::PeersSeen;
 use crate::room::Room;
+use crate::script::Args;
 use crate::sweep::{sweep_for_ever, tend_for_ever};
 use crate::value;
 
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) options: RedisOptions,
     pub(crate) keys: Keys,
     pub(crate) link: Link,
+    /// It lives by the server's clock, not by one that a test moves.
+    pub(crate) lives_by_the_server: bool,
     /// The clock that judges.
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) guarantee: Guarantee,
@@ -69,7 +72,7 @@ impl RedisStore {
         let link = Link::open(&options).await?;
         let clock = ServerClock::new(base);
         clock.measure(&link).await?;
-        let store = Self::start(options, link, Arc::new(clock.clone())).await?;
+        let store = Self::start(options, link, Arc::new(clock.clone()), true).await?;
         tokio::spawn(follow_the_server(Arc::downgrade(&store.shared), clock));
         tokio::spawn(sweep_for_ever(Arc::downgrade(&store.shared)));
         tokio::spawn(tend_for_ever(Arc::downgrade(&store.shared)));
@@ -79,10 +82,10 @@ impl RedisStore {
     /// Connects, and lives by the given clock alone. For tests, which move it.
     pub async fn open_by_clock(options: RedisOptions, clock: Arc<dyn Clock>) -> Result<Self, Unfit> {
         let link = Link::open(&options).await?;
-        Self::start(options, link, clock).await
+        Self::start(options, link, clock, false).await
     }
 
-    async fn start(options: RedisOptions, link: Link, clock: Arc<dyn Clock>) -> Result<Self, Unfit> {
+    async fn start(options: RedisOptions, link: Link, clock: Arc<dyn Clock>, lives_by_the_server: bool) -> Result<Self, Unfit> {
         let guarantee = Guarantee::read(&link, Wanted::from(&options)).await?;
         let keys = Keys::new(&options.prefix);
         let incarnation = Incarnation::find(&link, (&keys.incarnation(), &keys.sequence())).await?;
@@ -92,6 +95,7 @@ impl RedisStore {
             options,
             keys,
             link,
+            lives_by_the_server,
             clock,
             guarantee,
             caller: secret_name(),
@@ -159,6 +163,9 @@ impl RedisStore {
     /// Leaves nothing of this process on the server: its reply lists go. Workers unregister before. What runs beside the store ends when
     /// the last clone is dropped.
     pub async fn close(&self) {
+        if let Err(error) = self.write_down_all_deliveries().await {
+            tracing::warn!(%error, "deliveries were not written down; their leases will run out");
+        }
         for inbox in self.shared.inboxes.all() {
             let mut forget = Cmd::new();
             forget.arg("DEL").arg(inbox);
@@ -180,10 +187,10 @@ impl Shared {
     }
 
     /// Runs a script that takes something, and makes sure that it is kept as well as was asked for.
-    pub(crate) async fn run_durably(&self, script: &Script, keys: &[&str], args: &[Vec<u8>]) -> Result<(Value, Durability), StoreError> {
+    pub(crate) async fn run_durably(&self, script: &Script, keys: &[&str], args: &Args) -> Result<(Value, Durability), StoreError> {
         let confirm = self.guarantee.commands_after_write();
         if confirm.is_empty() {
-            let reply = self.link.run(script, keys, args).await?;
+            let reply = self.link.run_args(script, keys, args).await?;
             return Ok((reply, self.guarantee.judge(&[])?));
         }
         let (reply, confirmed) = self.link.run_with(script, keys, args, &confirm).await?;

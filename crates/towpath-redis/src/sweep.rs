@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use towpath_core::names::WorkerId;
 use towpath_core::store::StoreError;
 
 use crate::pause::pause;
@@ -76,7 +77,7 @@ impl RedisStore {
         let keys = [room.keys.stream.as_str(), &room.keys.counts, &room.keys.ready, &room.keys.aside];
         let mut args = Args::with_capacity(1);
         args.number(look_at);
-        let reply = value::array("a trim", self.shared.link.run(&TRIM, &keys, &args).await?)?;
+        let reply = value::array("a trim", self.shared.link.run_args(&TRIM, &keys, &args).await?)?;
         let number = |place: usize| reply.get(place).and_then(value::number).unwrap_or_default();
         Ok(Trimmed { removed: number(0), may_wait: number(1), should_wait: number(2) })
     }
@@ -92,6 +93,28 @@ impl RedisStore {
             self.rescue_vanished(room, Walk::Stretch).await?;
         }
         Ok(())
+    }
+
+    /// The same after a while, once.
+    fn sweep_in(&self, room: &Arc<Room>, after: Duration) {
+        if room.sweep_planned.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (shared, room) = (Arc::downgrade(&self.shared), Arc::clone(room));
+        tokio::spawn(async move {
+            pause(after + Duration::from_millis(50)).await;
+            let Some(shared) = shared.upgrade() else { return };
+            room.sweep_planned.store(false, Ordering::Release);
+            if let Err(error) = (Self { shared }).sweep(&room).await {
+                tracing::debug!(function = %room.function, %error, "the stream was not swept; the next time will do");
+            }
+        });
+    }
+
+    /// A worker of this process may have been given something that did not arrive.
+    pub(crate) fn sweep_for(&self, room: &Arc<Room>, worker: &WorkerId) {
+        room.bereave(worker);
+        self.sweep_soon(room);
     }
 
     /// The same in a moment: something may just have fallen.

@@ -13,6 +13,7 @@ use towpath_core::time::Timestamp;
 
 use crate::calls::entry::is_inbox;
 use crate::calls::moves::{Move, ended};
+use crate::pages::Listed;
 use crate::pause::pause;
 use crate::record::Life;
 use crate::room::Room;
@@ -22,21 +23,41 @@ use crate::value;
 /// What another process has put on the agenda, and then died, is found that often by the others.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
+/// So many pages of one function are looked at in one go: each may have hundreds of calls.
+const PAGES_AT_ONCE: usize = 16;
+
 /// Something that happens by itself. Calls come before workers at one instant, and older submits before younger ones.
 enum Due {
     Call(Arc<Room>, Box<Life>),
     Worker(WorkerId),
 }
 
+/// What has come up.
+struct ComeUp {
+    agenda: Vec<Due>,
+    pages: Vec<(Arc<Room>, Vec<u64>)>,
+    /// There may be more that is due.
+    more: bool,
+}
+
 #[async_trait]
 impl TimerStore for RedisStore {
     async fn fire_due(&self, limit: u32) -> Result<Fired, StoreError> {
+        self.write_down_all_deliveries().await?;
         let now = self.shared.now();
         let rooms = self.all_rooms().await?;
         let mut fired = Fired::default();
-        if limit > 0 {
-            let agenda = self.due_by(&rooms, now, limit as usize).await?;
+        let mut left = limit as usize;
+        while left > 0 {
+            let ComeUp { agenda, pages, more } = self.due_by(&rooms, now, left).await?;
+            left -= agenda.len();
             self.fire(agenda, now, &mut fired).await?;
+            for (room, firsts) in pages {
+                self.turn_pages(&room, &firsts).await?;
+            }
+            if !more {
+                break;
+            }
         }
         fired.next_due = self.next_due(&rooms).await?;
         self.shared.agenda.wait_until(fired.next_due);
@@ -46,11 +67,7 @@ impl TimerStore for RedisStore {
     async fn due_before(&self, known: Option<Timestamp>) -> Timestamp {
         self.shared.agenda.wait_until(known);
         loop {
-            let next = match self.all_rooms().await {
-                Ok(rooms) => self.next_due(&rooms).await,
-                Err(error) => Err(error),
-            };
-            match next {
+            match self.what_is_next().await {
                 Ok(Some(next)) if known.is_none_or(|known| next < known) => return next,
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "what is due next is not known; looking again"),
@@ -65,8 +82,9 @@ impl TimerStore for RedisStore {
 
 impl RedisStore {
     /// All that is due, in the order in which it happens, at most `limit`.
-    async fn due_by(&self, rooms: &[Arc<Room>], now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
+    async fn due_by(&self, rooms: &[Arc<Room>], now: Timestamp, limit: usize) -> Result<ComeUp, StoreError> {
         let mut agenda: Vec<((Timestamp, bool, u64), Due)> = Vec::new();
+        let (mut turned, mut more) = (Vec::new(), false);
         let asks: Vec<Cmd> = rooms.iter().map(|room| due_until(&room.keys.due, now, Some(limit))).collect();
         for (room, reply) in rooms.iter().zip(self.shared.link.ask_all(&asks).await?) {
             let mut found = read_scores(&value::array("ZRANGEBYSCORE", value::checked(reply)?)?)?;
@@ -75,10 +93,18 @@ impl RedisStore {
                 let all = self.shared.link.ask(&due_until(&room.keys.due, found[limit - 1].1, None)).await?;
                 found = read_scores(&value::array("ZRANGEBYSCORE", all)?)?;
             }
-            let ids: Vec<CallId> = found.iter().map(|(id, _)| id.clone()).collect();
-            for life in self.lives(room, &ids).await?.into_iter().flatten() {
+            let pages = found.iter().filter_map(|(one, _)| if let Listed::Page(first) = one { Some(*first) } else { None });
+            let pages: Vec<u64> = pages.take(PAGES_AT_ONCE).collect();
+            // A page comes up for what may be due: there may be less to do than there are lines.
+            more |= !pages.is_empty() && found.len() >= limit.min(PAGES_AT_ONCE);
+            let pages = self.take_up(room, pages, now).await?;
+            let lives = self.come_up(room, found.into_iter().map(|(one, _)| one).collect(), &pages).await?;
+            for life in lives.into_iter().filter(|life| life.call.due().is_none_or(|due| due <= now)) {
                 let at = life.call.due().unwrap_or(now);
                 agenda.push(((at, false, life.sequence), Due::Call(Arc::clone(room), Box::new(life))));
+            }
+            if !pages.is_empty() {
+                turned.push((Arc::clone(room), pages));
             }
         }
         for (at, worker) in self.silent_workers(u32::try_from(limit).unwrap_or(u32::MAX)).await? {
@@ -86,7 +112,7 @@ impl RedisStore {
         }
         agenda.sort_by_key(|(order, _)| *order);
         agenda.truncate(limit);
-        Ok(agenda.into_iter().map(|(_, due)| due).collect())
+        Ok(ComeUp { agenda: agenda.into_iter().map(|(_, due)| due).collect(), pages: turned, more })
     }
 
     async fn fire(&self, agenda: Vec<Due>, now: Timestamp, fired: &mut Fired) -> Result<(), StoreError> {
@@ -173,6 +199,11 @@ impl RedisStore {
         self.shared.link.ask(&forget).await.map(drop)
     }
 
+    async fn what_is_next(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.write_down_all_deliveries().await?;
+        self.next_due(&self.all_rooms().await?).await
+    }
+
     async fn next_due(&self, rooms: &[Arc<Room>]) -> Result<Option<Timestamp>, StoreError> {
         let heads: Vec<Cmd> = rooms
             .iter()
@@ -212,12 +243,12 @@ fn due_until(key: &str, until: Timestamp, limit: Option<usize>) -> Cmd {
     ask
 }
 
-fn read_scores(reply: &[redis::Value]) -> Result<Vec<(CallId, Timestamp)>, StoreError> {
+fn read_scores(reply: &[redis::Value]) -> Result<Vec<(Listed, Timestamp)>, StoreError> {
     let mut found = Vec::with_capacity(reply.len() / 2);
     for pair in reply.chunks_exact(2) {
         #[expect(clippy::cast_possible_truncation, reason = "scores are instants in whole milliseconds, far below 2^53")]
         let at = value::score(&pair[1]).map(|score| Timestamp::from_millis(score as i64)).unwrap_or_default();
-        found.push((value::call_id(&pair[0])?, at));
+        found.push((Listed::read(&pair[0])?, at));
     }
     Ok(found)
 }

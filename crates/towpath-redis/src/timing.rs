@@ -11,6 +11,8 @@ pub struct Timing {
     pub sweep_every: Duration,
     /// How often it is looked whether there are old workers.
     pub look_for_old_every: Duration,
+    /// Every worker is taken for one of this process, so that its deliveries need not be written down at once. For tests of just that.
+    pub all_workers_in_process: bool,
 }
 
 impl Default for Timing {
@@ -20,6 +22,7 @@ impl Default for Timing {
             abandoned_after: Duration::from_secs(30),
             sweep_every: Duration::from_secs(15),
             look_for_old_every: Duration::from_secs(10),
+            all_workers_in_process: false,
         }
     }
 }

@@ -27,6 +27,15 @@ pub(crate) fn bytes(reply: &Value) -> Option<&[u8]> {
     }
 }
 
+/// The same, as one's own.
+pub(crate) fn into_bytes(reply: Value) -> Option<Vec<u8>> {
+    match reply {
+        Value::BulkString(bytes) => Some(bytes),
+        Value::SimpleString(text) => Some(text.into_bytes()),
+        _ => None,
+    }
+}
+
 pub(crate) fn text(reply: &Value) -> Option<&str> {
     bytes(reply).and_then(|bytes| std::str::from_utf8(bytes).ok())
 }

@@ -1,5 +1,8 @@
 //! The system's ids: ordered by time, unique without asking anyone.
 
+use std::hash::{BuildHasher, RandomState};
+use std::time::SystemTime;
+
 use towpath_core::ids::Ids;
 use towpath_core::names::{CallId, WorkerId};
 use uuid::Uuid;
@@ -50,9 +53,17 @@ impl Ids for SystemIds {
     }
 }
 
+/// Ordered by time; the rest are random bits. They come from the standard library's hashers, whose secret keys the operating system's
+/// randomness seeds: asking the system itself for every call would cost as much as all else that makes an id.
 fn new_uuid() -> Uuid {
     #[expect(clippy::disallowed_methods, reason = "this is the source of ids that everyone else asks")]
-    Uuid::now_v7()
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let (millis, nanos) = (u64::try_from(now.as_millis()).unwrap_or(u64::MAX), now.subsec_nanos());
+    let random = |half: u8| RandomState::new().hash_one((nanos, half)).to_be_bytes();
+    let mut bits = [0; 10];
+    bits[..8].copy_from_slice(&random(0));
+    bits[8..].copy_from_slice(&random(1)[..2]);
+    uuid::Builder::from_unix_timestamp_millis(millis, &bits).into_uuid()
 }
 
 fn host_name() -> String {

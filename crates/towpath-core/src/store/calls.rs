@@ -142,6 +142,9 @@ pub struct ClaimCalls {
     pub lease: Duration,
     /// How long to wait for the first call.
     pub wait: Duration,
+    /// The worker lives in this process: nobody else will answer for it. A store on a server may then write a delivery down a moment
+    /// later, together with its answer if that is there by then.
+    pub in_process: bool,
 }
 
 /// A function that a worker wants calls of.

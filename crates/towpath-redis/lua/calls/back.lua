@@ -12,10 +12,14 @@ for _, worker in ipairs(healthy) do
   if string.sub(worker, 1, 4) ~= 'old:' then return {} end
 end
 
--- The request's pieces by their letters.
+-- The request's pieces by their letters; the params are the last.
 local function pieces(text)
   local found, at = {}, 1
   while at <= #text do
+    if string.sub(text, at, at) == '=' then
+      found.p = string.sub(text, at + 1)
+      return found
+    end
     local tag, length, from = string.match(text, '^(.)(%d+):()', at)
     if not tag then return {} end
     at = from + tonumber(length)
@@ -42,13 +46,17 @@ local function add(id, asked, timeout, list)
 end
 
 local DEADLINE = '^' .. string.rep('[^\n]*\n', 8) .. '(%d+)\n'
+-- Version, the lines from the sequence to the one before the channels, the channels, how much of the record says what was asked, the rest.
+local LIFE = '^(%d+)\nQ\n\n(' .. string.rep('[^\n]*\n', 15) .. ')([^\n]*)\n(%d+)\n(.*)$'
 local put = {}
 local function put_back(id)
-  local life, request = redis.call('HGET', KEYS[1], id), redis.call('HGET', KEYS[2], id)
-  if not life or not request then return end
-  local version, rest, channels = string.match(life, '^(%d+)\nQ\n\n(.*\n)([^\n]*)$')
-  local deadline = rest and tonumber(string.match(rest, DEADLINE))
-  local asked = pieces(request)
+  local life = redis.call('HGET', KEYS[1], id)
+  if not life then return end
+  local version, rest, channels, kept, pieces_of = string.match(life, LIFE)
+  if not version then return end
+  local request = tonumber(kept) > 0 and string.sub(life, -tonumber(kept)) or redis.call('HGET', KEYS[2], id)
+  local deadline = tonumber(string.match(rest, DEADLINE))
+  local asked = request and pieces(request) or {}
   -- What is late ends by itself.
   if not deadline or deadline <= now or not asked.p then return end
   local list = 'function:response:back:' .. id
@@ -56,7 +64,8 @@ local function put_back(id)
     channels = channels == '' and list or channels .. '\t' .. list
   end
   local place = add(id, asked, deadline - now, list)
-  redis.call('HSET', KEYS[1], id, string.format('%.0f', tonumber(version) + 1) .. '\nQ\n' .. place .. '\n' .. rest .. channels)
+  redis.call('HSET', KEYS[1], id,
+    string.format('%.0f', tonumber(version) + 1) .. '\nQ\n' .. place .. '\n' .. rest .. channels .. '\n' .. kept .. '\n' .. pieces_of)
   redis.call('ZREM', KEYS[3], id)
   put[#put + 1] = id
 end

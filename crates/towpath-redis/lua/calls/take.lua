@@ -2,18 +2,20 @@
 --
 -- KEYS  1 calls  2 requests  3 due  4 ready  5 aside  6 counts  7 busy  8 function  9 stream
 -- ARGV  1 group  2 worker  3 now  4 lease, ms  5 how many it wants  6 `1`: look outside the stream
+--       7 `1`: from now on the worker may be delivered calls that are not written down at once, so its lease is
 --       then per entry that was read: its place in the stream, its call id
 -- gives {room left, late, strangers, limited, taken, taken…}: room left says how many more it may be given; `late` are ids whose deadline has
 --       passed, which the host ends; `strangers` are places in the stream of calls that have no record; `limited` is 2 when the function limits
---       what runs at once, 1 when only this worker does; each taken is
+--       what runs at once, 1 when only this worker does, -1 when nobody does but calls that wait are counted, 0 when nothing is; each taken is
 --       {id, life} or, from outside the stream, {id, life, request}
 -- An entry whose call is not waiting there is a copy, or was dealt with: it is acknowledged and nothing else.
 local calls, stream = KEYS[1], KEYS[9]
 local group, worker, now, lease, want = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local until_ = string.format('%.0f', now + tonumber(lease))
-local HEAD = '^(%d+)\n(%u)\n([^\n]*)\n(%d+)\n(%d+)\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n%d(%d)\n(%d+)\n(%d+)\n(.*)$'
+local HEAD = '^(%d+)\n(%u)\n([^\n]*)\n(%d+)\n(%d+)\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n%d(%d%d)\n(%d+)\n(%d+)\n(.*)$'
 
-local limits = redis.call('HMGET', KEYS[8], 'max_concurrent', 'offer:' .. worker)
+local limits = redis.call('HMGET', KEYS[8], 'max_concurrent', 'offer:' .. worker, 'lease:' .. worker, 'max_backlog')
+if ARGV[7] == '1' and limits[3] ~= lease then redis.call('HSET', KEYS[8], 'lease:' .. worker, lease) end
 local function room_under(limit, count) return limit and (tonumber(limit) - count) or want end
 local room = want
 if limits[1] then
@@ -34,7 +36,7 @@ local function write(id, life)
   lives[#lives + 1] = life
 end
 
-local FRESH = '^(%d+)\n0\n\n\n0\n\n00\n(%d+\n(%d+)\n.*)$'
+local FRESH = '^(%d+)\n0\n\n\n0\n\n00(%d\n%d+\n(%d+)\n.*)$'
 local held = worker .. '\n' .. ARGV[3] .. '\n' .. lease .. '\n' .. until_ .. '\n0'
 
 local function hand_over(id, life, deadline, place)
@@ -58,7 +60,7 @@ local function offer_fresh(id, old, place)
   if room == 0 or string.sub(old, 1, #start) ~= start then return false end
   local sequence, rest, deadline = string.match(old, FRESH, #start + 1)
   if not sequence or now >= tonumber(deadline) then return false end
-  hand_over(id, '2\nR\n' .. place .. '\n' .. sequence .. '\n1\n' .. held .. '0\n' .. rest, deadline, place)
+  hand_over(id, '2\nR\n' .. place .. '\n' .. sequence .. '\n1\n' .. held .. '0' .. rest, deadline, place)
   return true
 end
 
@@ -101,13 +103,13 @@ if ARGV[6] == '1' and room > 0 then
     for i, id in ipairs(ids) do offer(id, old[i], '') end
   end
 end
-if #ARGV > 6 then
+if #ARGV > 7 then
   local ids = {}
-  for at = 8, #ARGV, 2 do ids[#ids + 1] = ARGV[at] end
+  for at = 9, #ARGV, 2 do ids[#ids + 1] = ARGV[at] end
   local old = redis.call('HMGET', calls, unpack(ids))
   local seen = {}
   for i, id in ipairs(ids) do
-    local place = ARGV[5 + 2 * i]
+    local place = ARGV[6 + 2 * i]
     if not old[i] then
       strangers[#strangers + 1] = place
     elseif seen[id] then
@@ -133,6 +135,6 @@ if #taken > 0 then
   redis.call('HINCRBY', KEYS[6], 'running', #taken)
   redis.call('HINCRBY', KEYS[7], 'r:' .. worker, #taken)
 end
-local reply = { room, late, strangers, limits[1] and 2 or limits[2] and 1 or 0 }
+local reply = { room, late, strangers, limits[1] and 2 or limits[2] and 1 or limits[4] and -1 or 0 }
 for i = 1, #taken do reply[4 + i] = taken[i] end
 return reply

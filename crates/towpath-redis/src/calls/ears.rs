@@ -1,11 +1,13 @@
 //! Who waits for a call in this process, and how they hear.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
-use tokio::sync::mpsc;
+use towpath_core::call::Call;
 use towpath_core::names::CallId;
 use towpath_core::store::{CallNews, CallWatch, StoreError};
 use towpath_core::time::Timestamp;
@@ -26,9 +28,43 @@ pub(crate) struct Ears {
 
 struct Ear {
     token: u64,
-    sender: mpsc::UnboundedSender<CallNews>,
+    mailbox: Arc<Mailbox>,
     /// The answer comes to our inbox, whoever gives it.
     answer_comes_here: bool,
+}
+
+/// What was told to one who listens, and is not heard yet. Most hear one thing in their life.
+#[derive(Default)]
+struct Mailbox(Mutex<Mail>);
+
+#[derive(Default)]
+struct Mail {
+    told: VecDeque<CallNews>,
+    listening: Option<Waker>,
+}
+
+impl Mailbox {
+    fn put(&self, news: CallNews) {
+        let listening = {
+            let mut mail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            mail.told.push_back(news);
+            mail.listening.take()
+        };
+        if let Some(waker) = listening {
+            waker.wake();
+        }
+    }
+
+    fn poll(&self, context: &Context<'_>) -> Poll<CallNews> {
+        let mut mail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match mail.told.pop_front() {
+            Some(news) => Poll::Ready(news),
+            None => {
+                mail.listening = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
 }
 
 /// One who listens.
@@ -37,7 +73,7 @@ pub(crate) struct Listener {
     call_id: CallId,
     token: u64,
     since: Timestamp,
-    news: mpsc::UnboundedReceiver<CallNews>,
+    mailbox: Arc<Mailbox>,
     attaching: bool,
 }
 
@@ -53,18 +89,23 @@ impl Ears {
             self.remember_end(call_id);
         }
         if let Some(ears) = self.lock().get(call_id) {
-            for ear in ears {
-                // Whoever stopped listening is about to leave.
-                drop(ear.sender.send(news.clone()));
-            }
+            ears.iter().for_each(|ear| ear.mailbox.put(news.clone()));
+        }
+    }
+
+    /// Tells all who listen to a call that it has ended.
+    pub(crate) fn tell_end(&self, call: &Call) {
+        self.remember_end(&call.call_id);
+        if let Some(ears) = self.lock().get(&call.call_id) {
+            let news = CallNews::Ended(Arc::new(call.clone()));
+            ears.iter().for_each(|ear| ear.mailbox.put(news.clone()));
         }
     }
 
     /// Tells all who listen to any call that it may be gone.
     pub(crate) fn doubt_all(&self) {
         for ear in self.lock().values().flatten() {
-            // Whoever stopped listening is about to leave.
-            drop(ear.sender.send(CallNews::Doubtful));
+            ear.mailbox.put(CallNews::Doubtful);
         }
     }
 
@@ -106,9 +147,9 @@ impl RedisStore {
     pub(crate) fn listen_to(&self, call_id: &CallId) -> Listener {
         let ears = &self.shared.ears;
         let token = ears.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, news) = mpsc::unbounded_channel();
-        ears.lock().entry(call_id.clone()).or_default().push(Ear { token, sender, answer_comes_here: false });
-        Listener { store: self.clone(), call_id: call_id.clone(), token, since: self.shared.now(), news, attaching: false }
+        let mailbox = Arc::new(Mailbox::default());
+        ears.lock().entry(call_id.clone()).or_default().push(Ear { token, mailbox: Arc::clone(&mailbox), answer_comes_here: false });
+        Listener { store: self.clone(), call_id: call_id.clone(), token, since: self.shared.now(), mailbox, attaching: false }
     }
 
     /// Sees to it that the end of a call that another process submitted is told here too.
@@ -119,13 +160,13 @@ impl RedisStore {
             if call.state.has_ended() {
                 let after_we_listened = call.ended_at.is_some_and(|at| at >= since);
                 if after_we_listened && !self.shared.ears.ended_here(call_id) {
-                    self.shared.ears.tell(call_id, &CallNews::Ended(std::sync::Arc::new(call.clone())));
+                    self.shared.ears.tell(call_id, &CallNews::Ended(Arc::new(call.clone())));
                 }
                 return Ok(());
             }
             let inbox = self.open_inbox(&found.room);
-            let known = found.life.channels.contains(&inbox);
-            if known || self.apply(&found.room, vec![Move::tell_too(found.life.clone(), inbox)]).await?[0] {
+            let known = found.life.channels.iter().any(|channel| **channel == *inbox);
+            if known || self.apply(&found.room, vec![Move::tell_too(Arc::clone(&found.life), inbox.to_string())]).await?[0] {
                 self.shared.ears.expect_answer(call_id);
                 return Ok(());
             }
@@ -145,11 +186,7 @@ impl CallWatch for Listener {
                 }
             });
         }
-        match self.news.recv().await {
-            Some(news) => news,
-            // The sender lives as long as this listener does.
-            None => std::future::pending().await,
-        }
+        poll_fn(|context| self.mailbox.poll(context)).await
     }
 }
 

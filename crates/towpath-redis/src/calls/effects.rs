@@ -1,15 +1,16 @@
 //! What a batch of changes does to the server, gathered into as few commands as possible: one per key and kind, whatever the batch's size.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 
 use redis::Cmd;
 use towpath_core::call::{Call, CallState};
+use towpath_core::time::Timestamp;
 
 use super::entry;
 use super::moves::{Move, REPLY_KEPT_MS};
 use crate::keys::FunctionKeys;
 use crate::pieces::Writer;
-use crate::record::{Life, write_tail};
+use crate::record::Life;
 use crate::script::Args;
 
 /// The commands of a batch, in the order in which their kinds first came up.
@@ -17,10 +18,9 @@ pub(super) struct Effects<'a> {
     keys: &'a FunctionKeys,
     /// The inbox of this process, which hears without being written to.
     own_inbox: &'a str,
-    names: Vec<String>,
+    names: Vec<Cow<'a, str>>,
     commands: Vec<Command>,
-    places: HashMap<(&'static str, String), usize>,
-    counts: HashMap<(String, String), i64>,
+    counts: Vec<(&'a str, String, i64)>,
     /// In a Cluster reply lists of old callers lie on other servers: they are written to first.
     elsewhere: Vec<Cmd>,
     /// Where ids are found; only where one server has all keys.
@@ -30,14 +30,13 @@ pub(super) struct Effects<'a> {
 struct Command {
     name: &'static str,
     key: usize,
-    words: Vec<Vec<u8>>,
+    words: Args,
 }
 
 impl<'a> Effects<'a> {
     pub(super) fn new(keys: &'a FunctionKeys, own_inbox: &'a str, whereabouts: Option<&'a str>) -> Self {
-        let names = vec![keys.calls.clone()];
-        let (commands, elsewhere) = (Vec::new(), Vec::new());
-        Self { keys, own_inbox, names, commands, places: HashMap::new(), counts: HashMap::new(), elsewhere, whereabouts }
+        let (names, commands, elsewhere) = (vec![Cow::Borrowed(keys.calls.as_str())], Vec::new(), Vec::new());
+        Self { keys, own_inbox, names, commands, counts: Vec::new(), elsewhere, whereabouts }
     }
 
     /// Commands for other servers, to be sent first.
@@ -46,72 +45,77 @@ impl<'a> Effects<'a> {
     }
 
     /// Writes all commands, and returns the keys that they name.
-    pub(super) fn write(mut self, args: &mut Args) -> Vec<String> {
-        let mut counts: Vec<_> = std::mem::take(&mut self.counts).into_iter().filter(|(_, n)| *n != 0).collect();
-        counts.sort_unstable();
-        for ((key, field), n) in counts {
-            let key = self.number(&key);
-            self.commands.push(Command { name: "COUNT", key, words: vec![field.into_bytes(), n.to_string().into_bytes()] });
+    pub(super) fn write(mut self, args: &mut Args) -> Vec<Cow<'a, str>> {
+        for (key, field, n) in std::mem::take(&mut self.counts).into_iter().filter(|(.., n)| *n != 0) {
+            self.alone("COUNT", key, [field.as_bytes(), n.to_string().as_bytes()]);
         }
-        for Command { name, key, words } in self.commands {
+        for Command { name, key, words } in &self.commands {
             args.push(name);
             args.number(key);
             args.number(words.len());
-            for word in words {
-                args.push(word);
-            }
+            args.append(words);
         }
         self.names
     }
 
-    fn number(&mut self, key: &str) -> usize {
-        let place = self.names.iter().position(|name| name == key).unwrap_or_else(|| {
-            self.names.push(key.to_owned());
+    fn number(&mut self, key: &'a str) -> usize {
+        // Most are the very same text, which is seen without reading it.
+        let same = |name: &Cow<'a, str>| std::ptr::eq(&**name, key);
+        let place = self.names.iter().position(same).or_else(|| self.names.iter().position(|name| *name == key));
+        let place = place.unwrap_or_else(|| {
+            self.names.push(Cow::Borrowed(key));
             self.names.len() - 1
         });
         place + 1
     }
 
-    fn add<const N: usize>(&mut self, name: &'static str, key: &str, words: [&[u8]; N]) {
-        self.add_behind(name, key, None, words);
+    fn add<const N: usize>(&mut self, name: &'static str, key: &'a str, words: [&[u8]; N]) {
+        let command = self.command(name, key, None);
+        words.into_iter().for_each(|word| command.push(word));
     }
 
-    /// Words behind one that stands first in the command, whatever its length.
-    fn add_behind<const N: usize>(&mut self, name: &'static str, key: &str, first: Option<&str>, words: [&[u8]; N]) {
-        let place = match self.places.get(&(name, key.to_owned())) {
-            Some(place) => *place,
-            None => {
-                let (key_number, words) = (self.number(key), first.map(|first| first.as_bytes().to_vec()).into_iter().collect());
-                self.commands.push(Command { name, key: key_number, words });
-                self.places.insert((name, key.to_owned()), self.commands.len() - 1);
-                self.commands.len() - 1
-            }
-        };
-        self.commands[place].words.extend(words.map(<[u8]>::to_vec));
-    }
-
-    fn alone<const N: usize>(&mut self, name: &'static str, key: &str, words: [&[u8]; N]) {
+    /// The words of the command of this kind and key, which is begun if there is none.
+    fn command(&mut self, name: &'static str, key: &'a str, first: Option<&str>) -> &mut Args {
         let key = self.number(key);
-        self.commands.push(Command { name, key, words: words.map(<[u8]>::to_vec).to_vec() });
+        let place = self.commands.iter().position(|command| command.name == name && command.key == key).unwrap_or_else(|| {
+            let mut words = Args::default();
+            first.into_iter().for_each(|first| words.push(first));
+            self.commands.push(Command { name, key, words });
+            self.commands.len() - 1
+        });
+        &mut self.commands[place].words
     }
 
-    fn count(&mut self, key: &str, field: &str, n: i64) {
-        *self.counts.entry((key.to_owned(), field.to_owned())).or_default() += n;
+    fn alone<const N: usize>(&mut self, name: &'static str, key: &'a str, words: [&[u8]; N]) {
+        let key = self.number(key);
+        let mut args = Args::default();
+        words.into_iter().for_each(|word| args.push(word));
+        self.commands.push(Command { name, key, words: args });
     }
 
-    /// Everything that one change does.
-    pub(super) fn gather(&mut self, one: &Move) {
+    fn count(&mut self, key: &'a str, field: &str, n: i64) {
+        match self.counts.iter_mut().find(|(of, known, _)| std::ptr::eq(*of, key) && known == field) {
+            Some((.., count)) => *count += n,
+            None => self.counts.push((key, field.to_owned(), n)),
+        }
+    }
+
+    /// Everything that one change does. `place` is that of its call among those that change, the first being 1.
+    pub(super) fn gather(&mut self, place: usize, one: &'a Move) {
         let keys = self.keys;
         let id = one.before.call.call_id.as_str().as_bytes();
         let Some(after) = &one.after else {
             return self.forget(&one.before);
         };
-        self.add("HSET", &keys.calls, [id, &after.write()]);
-        let tail = one.changes_tail().then(|| write_tail(&after.call));
+        let (life, tail) = after.write();
+        let words = self.command("LIVES", &keys.calls, None);
+        words.number(place);
+        words.push(&life);
+        words.number(after.kept);
         if let Some(tail) = &tail {
             self.add("HSET", &keys.outcomes, [id, tail]);
         }
-        match (one.before.call.due(), after.call.due()) {
+        match (own_due(&one.before), own_due(after)) {
             (before, after) if before == after => {}
             (_, None) => self.add("ZREM", &keys.due, [id]),
             (_, Some(due)) => self.add("ZADD", &keys.due, [due.as_millis().to_string().as_bytes(), id]),
@@ -119,19 +123,21 @@ impl<'a> Effects<'a> {
         self.move_entry(&one.before, after);
         self.move_counts(&one.before, after);
         if one.ends() {
-            self.tell_end(&one.before, after, &tail.unwrap_or_default(), one.heard_on.as_deref());
+            self.tell_end(&one.before, after, (&life, tail.as_deref()), one.heard_on.as_deref());
         } else if one.is_put_off() {
             self.tell_change(&one.before);
         }
     }
 
-    fn forget(&mut self, life: &Life) {
+    fn forget(&mut self, life: &'a Life) {
         let keys = self.keys;
         let id = life.call.call_id.as_str().as_bytes();
-        for key in [&keys.calls, &keys.requests, &keys.outcomes, &keys.progress] {
+        let apart = [(true, &keys.calls), (life.kept == 0, &keys.requests), (life.tail_apart, &keys.outcomes), (true, &keys.progress)];
+        for (_, key) in apart.into_iter().filter(|(there, _)| *there) {
             self.add("HDEL", key, [id]);
         }
-        for key in [&keys.due, &keys.index] {
+        let listed = [(own_due(life).is_some(), &keys.due), (!life.paged, &keys.index)];
+        for (_, key) in listed.into_iter().filter(|(there, _)| *there) {
             self.add("ZREM", key, [id]);
         }
         if let Some(whereabouts) = self.whereabouts {
@@ -151,15 +157,14 @@ impl<'a> Effects<'a> {
         let (was, is) = (before.call.state, after.call.state);
         let leaves = !before.entry.is_empty() && after.entry.is_empty();
         if leaves {
-            self.add_behind("XACK", &keys.stream, Some(&keys.group), [before.entry.as_bytes()]);
             // Nobody shall read what is over. And entries of old callers carry no mark that tells a finished one from a new one, so they
             // do not stay until the stream is trimmed.
-            if was == S::Queued || from_an_old_caller(before) {
-                self.add("XDEL", &keys.stream, [before.entry.as_bytes()]);
-            }
+            let delete = was == S::Queued || from_an_old_caller(before);
+            let command = if delete { "ACKDEL" } else { "XACK" };
+            self.command(command, &keys.stream, Some(&keys.group)).push(&before.entry);
         }
         match (was, is) {
-            (S::Running, S::Running) if leaves => self.add("SADD", &keys.aside, [id]),
+            (S::Running | S::Queued, S::Running) if leaves => self.add("SADD", &keys.aside, [id]),
             (S::Running, S::Running) => {}
             (S::Running, _) if before.entry.is_empty() => self.add("SREM", &keys.aside, [id]),
             (S::Queued, _) if before.entry.is_empty() && is != S::Queued => self.add("ZREM", &keys.ready, [id]),
@@ -177,34 +182,35 @@ impl<'a> Effects<'a> {
 
     fn move_counts(&mut self, before: &Life, after: &Life) {
         let keys = self.keys;
-        let (was, is) = (&before.call, &after.call);
-        let holder = was.holder.as_ref().map_or("", |holder| holder.as_str());
-        if was.state != is.state {
-            for (state, n) in [(was.state, -1), (is.state, 1)] {
-                if let Some(word) = counted_as(state) {
-                    self.count(&keys.counts, word, n);
-                }
+        for (life, n) in [(before, -1), (after, 1)] {
+            let call = &life.call;
+            let moved = before.call.state != after.call.state;
+            if let Some(word) = counted_as(call.state).filter(|_| moved) {
+                self.count(&keys.counts, word, n);
             }
-            if was.state == CallState::Running {
-                self.count(&keys.busy, &format!("r:{holder}"), -1);
+            let Some(holder) = call.holder.as_ref().filter(|_| call.state == CallState::Running) else { continue };
+            if moved {
+                self.count(&keys.busy, &format!("r:{holder}"), n);
             }
-        }
-        let parked = i64::from(is.parked) - i64::from(was.parked);
-        if parked != 0 {
-            self.count(&keys.counts, "parked", parked);
-            self.count(&keys.busy, &format!("p:{holder}"), parked);
+            if call.parked && (moved || before.call.parked != after.call.parked) {
+                self.count(&keys.counts, "parked", n);
+                self.count(&keys.busy, &format!("p:{holder}"), n);
+            }
         }
     }
 
-    fn tell_end(&mut self, before: &Life, after: &Life, tail: &[u8], heard_on: Option<&str>) {
+    fn tell_end(&mut self, before: &'a Life, after: &Life, (life, tail): (&[u8], Option<&[u8]>), heard_on: Option<&str>) {
         let id = after.call.call_id.as_str().as_bytes();
         let own = self.own_inbox;
         for channel in before.channels.iter().filter(|channel| *channel != own && Some(channel.as_str()) != heard_on) {
             if entry::is_inbox(channel) {
                 let mut news = Writer::default();
                 news.put(b'i', id);
-                news.put(b'l', &after.write());
-                news.put(b't', tail);
+                // What was asked is known where it was asked.
+                news.put(b'l', life);
+                if let Some(tail) = tail {
+                    news.put(b't', tail);
+                }
                 self.push(channel, &news.done());
             } else {
                 self.answer_list(channel, &after.call);
@@ -213,10 +219,13 @@ impl<'a> Effects<'a> {
     }
 
     /// Answers as old callers expect it. Workers of the field's second generation look whether that was done before they answer too.
-    fn answer_list(&mut self, list: &str, call: &Call) {
+    fn answer_list(&mut self, list: &'a str, call: &Call) {
         let (mark, reply) = (entry::sent_mark(&call.call_id), entry::reply(call));
         if self.whereabouts.is_some() {
-            self.alone("SET", &mark, [b"1", b"EX", b"60"]);
+            self.names.push(Cow::Owned(mark));
+            let (key, mut words) = (self.names.len(), Args::default());
+            [&b"1"[..], b"EX", b"60"].into_iter().for_each(|word| words.push(word));
+            self.commands.push(Command { name: "SET", key, words });
             return self.push(list, &reply);
         }
         let (mut set, mut push, mut expire) = (Cmd::new(), Cmd::new(), Cmd::new());
@@ -226,7 +235,7 @@ impl<'a> Effects<'a> {
         self.elsewhere.extend([set, push, expire]);
     }
 
-    fn tell_change(&mut self, before: &Life) {
+    fn tell_change(&mut self, before: &'a Life) {
         let mut news = Writer::default();
         news.put(b'i', before.call.call_id.as_str().as_bytes());
         let news = news.done();
@@ -236,13 +245,20 @@ impl<'a> Effects<'a> {
         }
     }
 
-    fn push(&mut self, channel: &str, what: &[u8]) {
-        let new = !self.places.contains_key(&("LPUSH", channel.to_owned()));
-        self.add("LPUSH", channel, [what]);
-        if new {
+    fn push(&mut self, channel: &'a str, what: &[u8]) {
+        let words = self.command("LPUSH", channel, None);
+        words.push(what);
+        if words.len() == 1 {
             self.alone("PEXPIRE", channel, [REPLY_KEPT_MS.to_string().as_bytes()]);
         }
     }
+}
+
+/// When something happens by itself to a call that has a line of its own on the agenda. What is on a page needs one only for what comes
+/// before its deadline: the page comes up then at the latest, and looks when it has to come up again.
+fn own_due(life: &Life) -> Option<Timestamp> {
+    let by_page = |due: &Timestamp| life.paged && *due >= life.call.deadline && life.call.state != CallState::Settled;
+    life.call.due().filter(|due| !by_page(due))
 }
 
 fn from_an_old_caller(life: &Life) -> bool {

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use redis::Value;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use towpath_core::call::{Call, CallRequest, Failure, Outcome};
 use towpath_core::names::{CallId, FunctionKey, WorkerId};
+use towpath_core::time::Timestamp;
 
-use crate::pieces::Writer;
-use crate::record::{payload, write_request_extras};
-use crate::value;
+use crate::link::Reply;
+use crate::record::{Life, payload};
 
 /// A call of an old caller that names no timeout ends after this.
 pub(crate) const TIMEOUT_UNSAID: Duration = Duration::from_secs(300);
@@ -30,13 +29,17 @@ pub(crate) fn sent_mark(call_id: &CallId) -> String {
 pub(crate) struct Entry {
     /// Its place in the stream.
     pub(crate) place: String,
-    pub(crate) call_id: Option<String>,
+    /// `None` if it has none, or none that can be.
+    pub(crate) call_id: Option<CallId>,
     pub(crate) params: Option<Vec<u8>>,
     pub(crate) item: Option<Vec<u8>>,
     pub(crate) channel: Option<String>,
     pub(crate) timeout_ms: Option<u64>,
     /// Written by a Towpath process, which has written a record too.
     pub(crate) has_record: bool,
+    /// What the record has beside what an entry says anyway.
+    pub(crate) mark: Option<Mark>,
+    pub(crate) timestamp_ms: Option<i64>,
     pub(crate) key: Option<String>,
     pub(crate) depth: u32,
     pub(crate) parent: Option<String>,
@@ -45,44 +48,68 @@ pub(crate) struct Entry {
     pub(crate) no_item: bool,
 }
 
-/// The entries of one stream, as XREADGROUP, XRANGE and XAUTOCLAIM list them. What is no entry is left out.
-pub(crate) fn read_entries(reply: &Value) -> Vec<Entry> {
-    let Value::Array(items) = reply else { return Vec::new() };
-    items.iter().filter_map(read_entry).collect()
+/// With an entry's other fields it tells a call's whole life as it was when the stream took it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) sequence: u64,
+    /// How many bytes of the record say what was asked.
+    pub(crate) kept: u64,
+    pub(crate) retain_ms: u64,
+    /// Somebody waits on the list that the entry names.
+    pub(crate) told: bool,
+    /// It is listed on a page.
+    pub(crate) paged: bool,
+}
+
+impl Mark {
+    /// All but the sequence and what is kept, which the script puts before it.
+    pub(crate) fn write(retain_ms: i64, told: bool, paged: bool) -> String {
+        format!(":{retain_ms}:{}:{}", u8::from(told), u8::from(paged))
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let mut parts = std::str::from_utf8(bytes).ok()?.splitn(5, ':');
+        let mut number = || parts.next()?.parse::<u64>().ok();
+        Some(Self { sequence: number()?, kept: number()?, retain_ms: number()?, told: number()? == 1, paged: number()? == 1 })
+    }
+}
+
+/// The entries of one stream, as XREADGROUP, XRANGE and XCLAIM list them. What is no entry is left out.
+pub(crate) fn read_entries(reply: &Reply) -> Vec<Entry> {
+    reply.items().iter().filter_map(read_entry).collect()
 }
 
 /// The entries of the only stream that was asked for.
-pub(crate) fn read_streams(reply: &Value) -> Vec<Entry> {
-    let Value::Array(streams) = reply else { return Vec::new() };
-    let Some(Value::Array(stream)) = streams.first() else { return Vec::new() };
+pub(crate) fn read_streams(reply: &Reply) -> Vec<Entry> {
+    let stream = reply.items().first().map(Reply::items).unwrap_or_default();
     stream.get(1).map(read_entries).unwrap_or_default()
 }
 
-fn read_entry(item: &Value) -> Option<Entry> {
-    let Value::Array(parts) = item else { return None };
-    let mut entry = Entry { place: value::text(parts.first()?)?.to_owned(), ..Entry::default() };
-    if let Some(Value::Array(fields)) = parts.get(1) {
-        for pair in fields.chunks_exact(2) {
-            entry.take(value::bytes(&pair[0])?, value::bytes(&pair[1])?);
-        }
+fn read_entry(item: &Reply) -> Option<Entry> {
+    let parts = item.items();
+    let mut entry = Entry { place: parts.first()?.text()?.to_owned(), ..Entry::default() };
+    for pair in parts.get(1).map(Reply::items).unwrap_or_default().chunks_exact(2) {
+        entry.take(pair[0].bytes()?, pair[1].bytes()?);
     }
     Some(entry)
 }
 
 impl Entry {
     fn take(&mut self, name: &[u8], bytes: &[u8]) {
-        let text = || String::from_utf8(bytes.to_vec()).ok();
+        let plain = || std::str::from_utf8(bytes).ok();
+        let text = || plain().map(str::to_owned);
         match name {
-            b"callId" => self.call_id = text(),
+            b"callId" => self.call_id = plain().and_then(|text| CallId::new(text).ok()),
             b"params" => self.params = Some(bytes.to_vec()),
             b"inputItem" => self.item = Some(bytes.to_vec()),
             b"responseChannel" => self.channel = text(),
             // Who says 0 waits for ever, and means no timeout at all.
-            b"timeout" => self.timeout_ms = text().and_then(|text| text.parse().ok()).filter(|ms| *ms > 0),
-            b"proto" => self.has_record = true,
+            b"timeout" => self.timeout_ms = plain().and_then(|text| text.parse().ok()).filter(|ms| *ms > 0),
+            b"timestamp" => self.timestamp_ms = plain().and_then(|text| text.parse().ok()),
+            b"proto" => (self.has_record, self.mark) = (true, Mark::read(bytes)),
             b"noItem" => self.no_item = true,
             b"idempotencyKey" => self.key = text(),
-            b"depth" => self.depth = text().and_then(|text| text.parse().ok()).unwrap_or(0),
+            b"depth" => self.depth = plain().and_then(|text| text.parse().ok()).unwrap_or(0),
             b"parent" => self.parent = text(),
             b"traceparent" => self.traceparent = text(),
             _unknown => {}
@@ -103,22 +130,21 @@ impl Entry {
         }
     }
 
+    /// The call as it was when the stream took it, if the entry says enough. Whether it still is so, only its record knows.
+    pub(crate) fn life(&self) -> Option<Life> {
+        let (call_id, mark) = (self.call_id.clone()?, self.mark?);
+        let (submitted_at, timeout) = (Timestamp::from_millis(self.timestamp_ms?), Duration::from_millis(self.timeout_ms?));
+        let call = Call::submitted(call_id, submitted_at, timeout, Duration::from_millis(mark.retain_ms));
+        let channels = if mark.told { vec![self.channel.clone()?] } else { Vec::new() };
+        let key = self.key.as_ref().map(|key| key.parse()).transpose().ok()?;
+        let (entry, kept) = (self.place.clone(), usize::try_from(mark.kept).ok()?);
+        Some(Life { entry, sequence: mark.sequence, paged: mark.paged, kept, ..Life::submitted(call, key, channels) })
+    }
+
     /// When the stream took it, by the server's clock.
     pub(crate) fn taken_ms(&self) -> Option<i64> {
         self.place.split('-').next()?.parse().ok()
     }
-}
-
-/// A whole request as the scripts write it.
-pub(crate) fn write_request(request: &CallRequest) -> Vec<u8> {
-    let mut out = write_request_extras(request);
-    let mut pieces = Writer::default();
-    pieces.put(b'p', request.params.as_bytes());
-    if let Some(item) = request.input_item.as_ref().filter(|item| !item.is_empty()) {
-        pieces.put(b'i', item.as_bytes());
-    }
-    out.extend_from_slice(&pieces.done());
-    out
 }
 
 /// The fields that Towpath adds to an entry, name and value in turn.
@@ -150,7 +176,7 @@ pub(crate) fn empty_item(request: &CallRequest) -> &'static [&'static str] {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Reply<'a> {
+struct SeedReply<'a> {
     call_id: &'a str,
     success: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,7 +193,8 @@ struct Reply<'a> {
 /// The reply that the seeds' callers understand: `error` is plain text; code and details are added.
 pub(crate) fn reply(call: &Call) -> Vec<u8> {
     let timestamp = call.ended_at.unwrap_or(call.submitted_at).as_millis();
-    let mut reply = Reply { call_id: call.call_id.as_str(), success: false, data: None, error: None, code: None, details: None, timestamp };
+    let mut reply =
+        SeedReply { call_id: call.call_id.as_str(), success: false, data: None, error: None, code: None, details: None, timestamp };
     let data;
     match &call.outcome {
         Some(Outcome::Ok(result)) => {

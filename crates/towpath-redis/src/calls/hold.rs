@@ -10,9 +10,11 @@ use towpath_core::names::{CallId, FunctionKey, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::store::{CallNews, CompleteCalls, Completed, RenewCalls, Renewal, StoreError};
 
+use super::at_once::rebased;
 use super::entry;
 use super::load::Found;
 use super::moves::{Move, REPLY_KEPT_MS, changes, ended};
+use crate::link::Reply;
 use crate::record::Life;
 use crate::room::Room;
 use crate::script::{Args, PROGRESS};
@@ -88,6 +90,7 @@ impl RedisStore {
     }
 
     pub(crate) async fn keep_progress(&self, worker: &WorkerId, delivery: &DeliveryId, report: &Payload) -> Result<Renewal, StoreError> {
+        self.write_down_delivery_of(&delivery.call_id).await?;
         loop {
             let Some(found) = self.load(&delivery.call_id).await? else { return Ok(Renewal::Lost(LostLease::Absent)) };
             // Parking as it is parked proves that the delivery is held, and changes nothing.
@@ -100,10 +103,10 @@ impl RedisStore {
             args.push(delivery.call_id.as_str());
             args.number(found.life.version);
             args.push(report.as_bytes());
-            args.push(self.shared.inbox_of(&found.room));
+            args.push(self.shared.inbox_of(&found.room).as_bytes());
             args.number(REPLY_KEPT_MS);
             let keys = [found.room.keys.calls.as_str(), &found.room.keys.progress];
-            if value::number(&self.shared.link.run(&PROGRESS, &keys, &args).await?) == Some(1) {
+            if value::number(&self.shared.link.run_args(&PROGRESS, &keys, &args).await?) == Some(1) {
                 self.shared.ears.tell(&delivery.call_id, &CallNews::Changed);
                 let (until, cancel_requested) = (call.lease_until.unwrap_or_default(), call.cancel_requested);
                 return Ok(Renewal::Held { until, cancel_requested });
@@ -113,6 +116,7 @@ impl RedisStore {
 
     /// Takes back all that a worker holds, whatever function it is of.
     pub(crate) async fn hand_back_all(&self, worker: &WorkerId) -> Result<u64, StoreError> {
+        self.write_down_all_deliveries().await?;
         let rooms = self.all_rooms().await?;
         let busy: Vec<Cmd> = rooms.iter().map(|room| hget(&room.keys.busy, &format!("r:{worker}"))).collect();
         let counts = self.shared.link.ask_all(&busy).await?;
@@ -149,8 +153,8 @@ impl RedisStore {
             let places: Vec<String> = page.iter().filter_map(place_of).collect();
             let ranges: Vec<Cmd> = places.iter().map(|place| one_entry(&room.keys.stream, place)).collect();
             for reply in self.shared.link.ask_all(&ranges).await? {
-                let entry = entry::read_entries(&reply).pop();
-                ids.extend(entry.and_then(|entry| entry.call_id).and_then(|id| CallId::new(id).ok()));
+                let entry = entry::read_entries(&Reply::from(&reply)).pop();
+                ids.extend(entry.and_then(|entry| entry.call_id));
             }
             match places.last() {
                 Some(last) if page.len() == PAGE => from = format!("({last}"),
@@ -163,23 +167,29 @@ impl RedisStore {
     async fn grant(&self, wishes: Vec<Wish>) -> Result<Vec<Option<Granted>>, StoreError> {
         let mut granted: Vec<Option<Granted>> = wishes.iter().map(|_| None).collect();
         let mut remembered: Vec<Option<Found>> = wishes.iter().map(|wish| self.shared.held.get(&wish.call_id)).collect();
+        let mut unwritten: Vec<Option<Found>> = wishes.iter().map(|_| None).collect();
         let mut open: Vec<usize> = (0..wishes.len()).collect();
         while !open.is_empty() {
             let mut again = Vec::new();
             let mut batches: HashMap<FunctionKey, Batch> = HashMap::new();
             let now = self.shared.now();
             for (place, found, is_fresh) in self.look_up(&wishes, &open, &mut remembered, &mut again).await? {
+                // Somebody may have changed a call that is ours without taking it from us.
+                let found = unwritten[place].take().and_then(|mine| rebased(&mine, &found)).unwrap_or(found);
                 let (after, reply) = step(found.life.call.clone(), wishes[place].command.clone(), now);
                 if changes(&reply) {
                     let room = Arc::clone(&found.room);
-                    let one = Move::new(found.life.clone(), after);
-                    let life = one.after_or(found.life);
+                    let one = found.moved_to(after);
+                    let life = Arc::clone(one.result());
                     batches.entry(room.function.clone()).or_insert_with(|| Batch::new(&room)).add(place, one);
-                    granted[place] = Some(Granted { found: Found { room, life }, reply });
+                    unwritten[place] = Some(found).filter(|found| found.on_server.is_some());
+                    granted[place] = Some(Granted { found: Found::new(room, life), reply });
                 } else if is_fresh {
                     granted[place] = Some(Granted { found, reply });
                 } else {
-                    again.push(place); // what is remembered may be old: only the server says no
+                    // What is remembered may be old: only the server says no, and it must know of the delivery for that.
+                    self.write_down_delivery_of(&wishes[place].call_id).await?;
+                    again.push(place);
                 }
             }
             for Batch { room, places, moves } in batches.into_values() {
@@ -261,7 +271,7 @@ fn renewal(granted: Option<Granted>) -> Renewal {
         CallReply::Held { until, cancel_requested } => Renewal::Held { until, cancel_requested },
         CallReply::Lost(lost) => Renewal::Lost(lost),
         _recorded => {
-            let call = found.life.call;
+            let call = &found.life.call;
             Renewal::Held { until: call.lease_until.unwrap_or_default(), cancel_requested: call.cancel_requested }
         }
     }

@@ -1,9 +1,11 @@
 //! Answers that come from other processes: one list per process (in a Cluster one per function), read by blocking.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use redis::Cmd;
 use towpath_core::names::CallId;
 use towpath_core::store::{CallNews, StoreError};
@@ -15,7 +17,6 @@ use crate::record::{Life, read_tail};
 use crate::registry::Serving;
 use crate::room::Room;
 use crate::store::{RedisStore, Shared};
-use crate::value;
 
 /// How long one read blocks, in seconds.
 const BLOCK_S: u64 = 5;
@@ -27,9 +28,9 @@ const RETRY: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(crate) struct ReplyTo {
     /// The list that the store pushes to when the call ends; empty when nobody waits.
-    pub(crate) told: String,
+    pub(crate) told: Arc<str>,
     /// The list that the entry names. An old worker that comes later pushes to it, so it is never empty.
-    pub(crate) written: String,
+    pub(crate) written: Arc<str>,
     /// An old worker may read the entry.
     pub(crate) may_be_old: bool,
 }
@@ -48,38 +49,54 @@ impl Inboxes {
 
 impl Shared {
     /// The list on which this process hears about a function's calls.
-    pub(crate) fn inbox_of(&self, room: &Room) -> String {
-        crate::keys::Keys::inbox(&self.caller, self.link.is_cluster().then_some(&room.keys))
+    pub(crate) fn inbox_of(&self, room: &Room) -> Arc<str> {
+        let inbox = || crate::keys::Keys::inbox(&self.caller, self.link.is_cluster().then_some(&room.keys));
+        Arc::clone(room.inbox.get_or_init(|| Arc::from(inbox())))
     }
 }
 
 impl RedisStore {
     /// Where the answer to a call that is about to be submitted shall go.
     pub(crate) async fn reply_to(&self, room: &Arc<Room>, call_id: &CallId) -> ReplyTo {
-        let listened_to = self.shared.ears.expect_answer(call_id);
         let serving = self.serving(&room.function).await.unwrap_or(Serving::UNKNOWN);
-        let may_be_old = serving.may_be_old();
         if serving.is_only_old() {
             self.make_group_for_old(room).await;
         }
-        if !serving.all_take_inboxes {
-            self.await_old_reply(call_id);
-            return ReplyTo { told: crate::keys::response(call_id), written: crate::keys::response(call_id), may_be_old };
-        }
-        if listened_to {
+        self.reply_to_beside(room, call_id, serving)
+    }
+
+    /// The same, if it was seen a moment ago who serves the function, and nothing is to be done for old workers.
+    pub(crate) fn reply_to_at_once(&self, room: &Arc<Room>, call_id: &CallId) -> Option<ReplyTo> {
+        let serving = self.serving_as_seen(&room.function).filter(|serving| serving.all_take_inboxes && !serving.is_only_old())?;
+        Some(self.reply_to_beside(room, call_id, serving))
+    }
+
+    fn reply_to_beside(&self, room: &Arc<Room>, call_id: &CallId, serving: Serving) -> ReplyTo {
+        let listened_to = self.shared.ears.expect_answer(call_id);
+        let may_be_old = serving.may_be_old();
+        if serving.all_take_inboxes && listened_to {
             let inbox = self.open_inbox(room);
-            return ReplyTo { told: inbox.clone(), written: inbox, may_be_old };
+            return ReplyTo { told: Arc::clone(&inbox), written: inbox, may_be_old };
         }
-        ReplyTo { told: String::new(), written: crate::keys::response(call_id), may_be_old }
+        let list: Arc<str> = Arc::from(crate::keys::response(call_id));
+        if serving.all_take_inboxes {
+            return ReplyTo { told: Arc::from(""), written: list, may_be_old };
+        }
+        self.await_old_reply(call_id);
+        ReplyTo { told: Arc::clone(&list), written: list, may_be_old }
     }
 
     /// The inbox, being read from now on.
-    pub(crate) fn open_inbox(&self, room: &Room) -> String {
+    pub(crate) fn open_inbox(&self, room: &Room) -> Arc<str> {
         let inbox = self.shared.inbox_of(room);
-        let new = self.shared.inboxes.open.lock().unwrap_or_else(PoisonError::into_inner).insert(inbox.clone());
-        if new {
-            tokio::spawn(read_for_ever(Arc::downgrade(&self.shared), inbox.clone()));
+        if room.inbox_is_read.load(Ordering::Acquire) {
+            return inbox;
         }
+        let new = self.shared.inboxes.open.lock().unwrap_or_else(PoisonError::into_inner).insert(inbox.to_string());
+        if new {
+            tokio::spawn(read_for_ever(Arc::downgrade(&self.shared), inbox.to_string()));
+        }
+        room.inbox_is_read.store(true, Ordering::Release);
         inbox
     }
 }
@@ -112,10 +129,10 @@ async fn read_for_ever(shared: Weak<Shared>, inbox: String) {
 }
 
 /// Blocks until there is an answer. It stays where it is: an answer is removed only after it has arrived.
-async fn peek(line: &mut Exclusive, inbox: &str) -> Result<Option<Vec<u8>>, StoreError> {
+async fn peek(line: &mut Exclusive, inbox: &str) -> Result<Option<Bytes>, StoreError> {
     let mut peek = Cmd::new();
     peek.arg("BLMOVE").arg(inbox).arg(inbox).arg("RIGHT").arg("RIGHT").arg(BLOCK_S);
-    Ok(value::bytes(&line.ask(&peek).await?).map(<[u8]>::to_vec))
+    Ok(line.ask(&peek).await?.bytes().cloned())
 }
 
 /// Hands out all answers that are there, oldest first, and removes them. The first one is known and need not wait for the others.
@@ -125,9 +142,10 @@ async fn fetch(shared: &Arc<Shared>, line: &mut Exclusive, inbox: &str, first: &
     loop {
         let mut all = Cmd::new();
         all.arg("LRANGE").arg(inbox).arg(-FETCH_MAX).arg(-1);
-        let answers = value::array("LRANGE", line.ask(&all).await?)?;
+        let answers = line.ask(&all).await?;
+        let answers = answers.items();
         for answer in answers.iter().rev().skip(known) {
-            take_in(shared, value::bytes(answer).unwrap_or_default()).await?;
+            take_in(shared, answer.bytes().map(|answer| &answer[..]).unwrap_or_default()).await?;
         }
         known = 0;
         let mut trim = Cmd::new();
@@ -167,7 +185,9 @@ fn read_answer(answer: &[u8]) -> Option<(CallId, CallNews)> {
     }
     let call_id = call_id?;
     let Some(life) = life else { return Some((call_id, CallNews::Changed)) };
-    let mut call = Life::read(&call_id, life).ok()?.call;
-    read_tail(&mut call, tail?).ok()?;
+    let mut call = Life::read_bare(&call_id, life).ok()?.call;
+    if let Some(tail) = tail {
+        read_tail(&mut call, tail).ok()?;
+    }
     Some((call_id, CallNews::Ended(Arc::new(call))))
 }

@@ -4,22 +4,43 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use redis::{Cmd, Value};
-use towpath_core::call::CallRequest;
+use towpath_core::call::{Call, CallRequest};
 use towpath_core::inspect::CallView;
 use towpath_core::names::{CallId, FunctionKey};
 use towpath_core::store::StoreError;
 
+use super::moves::Move;
 use crate::definition::read_function_member;
-use crate::record::{Life, read_progress, read_request, read_tail};
+use crate::record::{Life, read_progress, read_request, read_tail, request_in};
 use crate::room::Room;
 use crate::store::RedisStore;
 use crate::value;
+
+/// What is written down of a call.
+struct Record {
+    life: Life,
+    text: Vec<u8>,
+}
 
 /// A call and the function it belongs to.
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) room: Arc<Room>,
-    pub(crate) life: Life,
+    pub(crate) life: Arc<Life>,
+    /// What the server has, when it does not know of the latest delivery yet.
+    pub(crate) on_server: Option<Arc<Life>>,
+}
+
+impl Found {
+    /// A call as the server has it.
+    pub(crate) fn new(room: Arc<Room>, life: impl Into<Arc<Life>>) -> Self {
+        Self { room, life: life.into(), on_server: None }
+    }
+
+    /// From what the server has to what was decided.
+    pub(crate) fn moved_to(&self, after: Call) -> Move {
+        Move::new(Arc::clone(self.on_server.as_ref().unwrap_or(&self.life)), after)
+    }
 }
 
 impl RedisStore {
@@ -54,7 +75,7 @@ impl RedisStore {
         for (room, places) in by_room.values() {
             let ids: Vec<CallId> = places.iter().map(|place| call_ids[*place].clone()).collect();
             for (place, life) in places.iter().zip(self.lives(room, &ids).await?) {
-                found[*place] = life.map(|life| Found { room: Arc::clone(room), life });
+                found[*place] = life.map(|life| Found::new(Arc::clone(room), life));
             }
         }
         Ok(found)
@@ -70,10 +91,27 @@ impl RedisStore {
         if call_ids.is_empty() {
             return Ok(Vec::new());
         }
-        let replies = self.shared.link.ask_all(&[fields(&room.keys.calls, call_ids), fields(&room.keys.outcomes, call_ids)]).await?;
-        let mut replies = replies.into_iter().map(|reply| value::array("HMGET", value::checked(reply)?));
-        let (lives, tails) = (replies.next().unwrap_or(Ok(Vec::new()))?, replies.next().unwrap_or(Ok(Vec::new()))?);
-        call_ids.iter().zip(lives).zip(tails).map(|((call_id, life), tail)| read_life(call_id, &life, &tail)).collect()
+        let records = self.records(room, call_ids).await?;
+        Ok(records.into_iter().map(|record| record.map(|record| record.life)).collect())
+    }
+
+    /// What is written down of calls of one function, with what stands apart of how they ended.
+    async fn records(&self, room: &Room, call_ids: &[CallId]) -> Result<Vec<Option<Record>>, StoreError> {
+        let texts = value::array("HMGET", self.shared.link.ask(&fields(&room.keys.calls, call_ids)).await?)?;
+        let read = |(call_id, text): (&CallId, Value)| {
+            let Some(text) = value::into_bytes(text) else { return Ok(None) };
+            Ok(Some(Record { life: Life::read(call_id, &text)?, text }))
+        };
+        let mut records = call_ids.iter().zip(texts).map(read).collect::<Result<Vec<Option<Record>>, StoreError>>()?;
+        let apart: Vec<&mut Record> = records.iter_mut().flatten().filter(|record| record.life.tail_apart).collect();
+        if !apart.is_empty() {
+            let ids: Vec<CallId> = apart.iter().map(|record| record.life.call.call_id.clone()).collect();
+            let tails = value::array("HMGET", self.shared.link.ask(&fields(&room.keys.outcomes, &ids)).await?)?;
+            for (record, tail) in apart.into_iter().zip(tails) {
+                read_tail(&mut record.life.call, value::bytes(&tail).unwrap_or_default())?;
+            }
+        }
+        Ok(records)
     }
 
     /// Everything that is known of calls of one function.
@@ -81,20 +119,22 @@ impl RedisStore {
         if call_ids.is_empty() {
             return Ok(Vec::new());
         }
-        let keys = [&room.keys.calls, &room.keys.outcomes, &room.keys.requests, &room.keys.progress];
+        let records = self.records(room, call_ids).await?;
+        let keys = [&room.keys.requests, &room.keys.progress];
         let replies = self.shared.link.ask_all(&keys.map(|key| fields(key, call_ids))).await?;
         let mut columns = Vec::with_capacity(keys.len());
         for reply in replies {
             columns.push(value::array("HMGET", value::checked(reply)?)?);
         }
-        let [lives, tails, requests, reports] = &columns[..] else { return Err(StoreError::Corrupt("four replies were due".to_owned())) };
-        let view = |place: usize| {
-            let Some(life) = read_life(&call_ids[place], &lives[place], &tails[place])? else { return Ok(None) };
-            let request = self.request(room, value::bytes(&requests[place]).unwrap_or_default())?;
+        let [requests, reports] = &columns[..] else { return Err(StoreError::Corrupt("two replies were due".to_owned())) };
+        let view = |(place, record): (usize, Option<Record>)| {
+            let Some(Record { life, text }) = record else { return Ok(None) };
+            let apart = || value::bytes(&requests[place]).unwrap_or_default();
+            let request = self.request(room, request_in(&text, life.kept).unwrap_or_else(apart))?;
             let progress = value::bytes(&reports[place]).and_then(read_progress);
             Ok(Some(CallView { call: life.call, request, progress }))
         };
-        (0..call_ids.len()).map(view).collect()
+        records.into_iter().enumerate().map(view).collect()
     }
 
     pub(crate) fn request(&self, room: &Room, bytes: &[u8]) -> Result<CallRequest, StoreError> {
@@ -109,11 +149,4 @@ fn fields(key: &str, call_ids: &[CallId]) -> Cmd {
         ask.arg(call_id.as_str());
     }
     ask
-}
-
-fn read_life(call_id: &CallId, life: &Value, tail: &Value) -> Result<Option<Life>, StoreError> {
-    let Some(life) = value::bytes(life) else { return Ok(None) };
-    let mut life = Life::read(call_id, life)?;
-    read_tail(&mut life.call, value::bytes(tail).unwrap_or_default())?;
-    Ok(Some(life))
 }

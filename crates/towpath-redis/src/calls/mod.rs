@@ -6,6 +6,7 @@
 //! | `reserve` | ids and sequences in a Cluster |
 //! | `entry` | the stream's entries and the replies, as old peers write and read them |
 //! | `take` | delivers waiting calls to a worker |
+//! | `at_once` | deliveries that are written down a moment later |
 //! | `queue` | claims that wait, first come first served, and the readers that block for them |
 //! | `load` | finds calls |
 //! | `moves` | changes calls as decided, unless somebody was faster |
@@ -15,6 +16,7 @@
 //! | `inbox` | answers that come from other processes |
 //! | `old_peers` | answers of workers that know no record and no inbox |
 
+mod at_once;
 pub(crate) mod ears;
 mod effects;
 pub(crate) mod entry;
@@ -72,6 +74,7 @@ impl CallStore for RedisStore {
     }
 
     async fn cancel(&self, call_id: &CallId) -> Result<Cancelled, StoreError> {
+        self.write_down_delivery_of(call_id).await?;
         let Some((after, reply)) = self.put(call_id, |_, _| CallCommand::Cancel).await? else { return Ok(Cancelled::NotFound) };
         Ok(match reply {
             CallReply::Cancelled => Cancelled::Done,

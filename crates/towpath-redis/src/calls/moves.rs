@@ -23,36 +23,41 @@ pub(crate) const REPLY_KEPT_MS: u64 = 60_000;
 /// A change of one call.
 #[derive(Clone)]
 pub(crate) struct Move {
-    pub(super) before: Life,
+    pub(crate) before: Arc<Life>,
     /// `None`: it is forgotten.
-    pub(super) after: Option<Life>,
+    pub(crate) after: Option<Arc<Life>>,
     pub(super) heard_on: Option<String>,
 }
 
 impl Move {
+    fn to(before: Arc<Life>, after: Life) -> Self {
+        Self { before, after: Some(Arc::new(after)), heard_on: None }
+    }
+
     /// From what was seen to what was decided.
-    pub(crate) fn new(before: Life, after: Call) -> Self {
+    pub(crate) fn new(before: impl Into<Arc<Life>>, after: Call) -> Self {
+        let before = before.into();
         let entry = if leaves_the_stream(&before, &after) { String::new() } else { before.entry.clone() };
-        let life = Life { version: before.version + 1, entry, call: after, ..before.clone() };
-        Self { before, after: Some(life), heard_on: None }
+        let life = before.next(entry, before.channels.clone(), after);
+        Self::to(before, life)
     }
 
     /// From what was seen to nothing.
-    pub(crate) fn forget(before: Life) -> Self {
-        Self { before, after: None, heard_on: None }
+    pub(crate) fn forget(before: impl Into<Arc<Life>>) -> Self {
+        Self { before: before.into(), after: None, heard_on: None }
     }
 
     /// The same call with one more list on which somebody waits for it.
-    pub(crate) fn tell_too(before: Life, channel: String) -> Self {
-        let mut life = Life { version: before.version + 1, ..before.clone() };
-        life.channels.push(channel);
-        Self { before, after: Some(life), heard_on: None }
+    pub(crate) fn tell_too(before: Arc<Life>, channel: String) -> Self {
+        let channels = before.channels.iter().cloned().chain([channel]).collect();
+        let life = before.next(before.entry.clone(), channels, before.call.clone());
+        Self::to(before, life)
     }
 
     /// The same call, waiting outside the stream because its entry is lost.
     pub(crate) fn outside(before: Life) -> Self {
-        let life = Life { version: before.version + 1, entry: String::new(), ..before.clone() };
-        Self { before, after: Some(life), heard_on: None }
+        let life = before.next(String::new(), before.channels.clone(), before.call.clone());
+        Self::to(Arc::new(before), life)
     }
 
     /// Whether an entry of the stream is acknowledged with it.
@@ -60,9 +65,9 @@ impl Move {
         !self.before.entry.is_empty() && self.after.as_ref().is_some_and(|after| after.entry.is_empty())
     }
 
-    /// The call as it will be.
-    pub(crate) fn after_or(&self, otherwise: Life) -> Life {
-        self.after.clone().unwrap_or(otherwise)
+    /// The call as it will be, if there will be one.
+    pub(crate) fn result(&self) -> &Arc<Life> {
+        self.after.as_ref().unwrap_or(&self.before)
     }
 
     /// The reply came to this list: nobody needs to be told there.
@@ -77,34 +82,29 @@ impl Move {
 
     pub(super) fn is_put_off(&self) -> bool {
         let is_delayed = |life: &Life| life.call.state == CallState::Delayed;
-        !is_delayed(&self.before) && self.after.as_ref().is_some_and(is_delayed)
-    }
-
-    pub(super) fn changes_tail(&self) -> bool {
-        let was = &self.before.call;
-        let differs = |is: &Call| was.outcome != is.outcome || was.last_failure != is.last_failure || was.replayed_as != is.replayed_as;
-        self.after.as_ref().is_some_and(|after| differs(&after.call))
+        !is_delayed(&self.before) && self.after.as_deref().is_some_and(is_delayed)
     }
 
     /// Whether the call waits outside the stream from now on.
     fn makes_ready(&self) -> bool {
         let waits_outside = |life: &Life| life.call.state == CallState::Queued && life.entry.is_empty();
-        !waits_outside(&self.before) && self.after.as_ref().is_some_and(waits_outside)
+        !waits_outside(&self.before) && self.after.as_deref().is_some_and(waits_outside)
     }
 
     /// Whether another call may run in its place.
     fn frees_room(&self) -> bool {
         let counts = |life: &Life| life.call.state == CallState::Running && !life.call.parked;
-        counts(&self.before) && !self.after.as_ref().is_some_and(counts)
+        counts(&self.before) && !self.after.as_deref().is_some_and(counts)
     }
 }
 
-/// Waiting calls are in the stream until they run; running ones until their lease is first prolonged. After that the record alone says
+/// Waiting calls are in the stream until they run; running ones until their lease is first prolonged, or until they are written down if
+/// that was not done at once. After that the record alone says
 /// who has them, so that one long call does not keep all younger ones from being trimmed, and no old peer takes it for abandoned.
 fn leaves_the_stream(before: &Life, after: &Call) -> bool {
     match (before.call.state, after.state) {
         (CallState::Running, CallState::Running) => before.call.lease_until != after.lease_until,
-        (CallState::Queued, CallState::Queued) => false,
+        (CallState::Queued, CallState::Queued) => before.call.delivery != after.delivery,
         _ => true,
     }
 }
@@ -124,18 +124,18 @@ impl RedisStore {
             if !changes(&reply) {
                 return Ok(Some((found, reply)));
             }
-            if self.apply(&found.room, vec![Move::new(found.life.clone(), after.clone())]).await?[0] {
-                let life = Life { call: after, ..found.life };
-                return Ok(Some((Found { life, ..found }, reply)));
+            if self.apply(&found.room, vec![found.moved_to(after.clone())]).await?[0] {
+                let life = found.life.next(found.life.entry.clone(), found.life.channels.clone(), after);
+                return Ok(Some((Found::new(found.room, life), reply)));
             }
         }
     }
 
     /// Makes changes of one function's calls and tells everybody whom it concerns. `false` where somebody was faster.
     pub(crate) async fn apply(&self, room: &Arc<Room>, moves: Vec<Move>) -> Result<Vec<bool>, StoreError> {
-        let told = moves.clone();
+        let moves: Vec<Arc<Move>> = moves.into_iter().map(Arc::new).collect();
         let (store, flushed_room) = (self.clone(), Arc::clone(room));
-        let receivers = room.moves.ask(moves, move |batch| {
+        let receivers = room.moves.ask(moves.iter().cloned(), move |batch| {
             let (store, room) = (store.clone(), Arc::clone(&flushed_room));
             async move { store.flush_moves(&room, batch).await }
         });
@@ -143,13 +143,13 @@ impl RedisStore {
         for receiver in receivers {
             done.push(heard(receiver).await?);
         }
-        let made: Vec<&Move> = told.iter().zip(&done).filter(|(_, done)| **done).map(|(made, _)| made).collect();
+        let made: Vec<&Move> = moves.iter().zip(&done).filter(|(_, done)| **done).map(|(made, _)| &**made).collect();
         self.tell(room, &made).await;
         Ok(done)
     }
 
     /// Makes all changes of a batch, except those of calls that somebody else has changed.
-    async fn flush_moves(&self, room: &Room, moves: Vec<Move>) -> Result<Vec<bool>, StoreError> {
+    async fn flush_moves(&self, room: &Room, moves: Vec<Arc<Move>>) -> Result<Vec<bool>, StoreError> {
         let mut done = vec![true; moves.len()];
         let mut seen = HashSet::new();
         for (done, one) in done.iter_mut().zip(&moves) {
@@ -160,7 +160,7 @@ impl RedisStore {
             if open.is_empty() {
                 return Ok(done);
             }
-            let changed = self.run_moves(room, &open.iter().map(|place| &moves[*place]).collect::<Vec<_>>()).await?;
+            let changed = self.run_moves(room, &open.iter().map(|place| &*moves[*place]).collect::<Vec<_>>()).await?;
             if changed.is_empty() {
                 return Ok(done);
             }
@@ -179,18 +179,18 @@ impl RedisStore {
             args.push(one.before.call.call_id.as_str());
         }
         for one in moves {
-            args.push(format!("{}\n", one.before.version));
+            args.written(|text| one.before.write_head(text));
         }
         let (whereabouts, inbox) = (shared.keys.whereabouts(), shared.inbox_of(room));
         let mut effects = Effects::new(&room.keys, &inbox, (!cluster).then_some(&whereabouts));
-        for one in moves {
-            effects.gather(one);
+        for (place, one) in (1..).zip(moves) {
+            effects.gather(place, one);
         }
         for refused in shared.link.ask_all(&effects.take_elsewhere()).await? {
             value::checked(refused)?;
         }
         let keys = effects.write(&mut args);
-        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let names: Vec<&str> = keys.iter().map(|name| &**name).collect();
         let (reply, _) = shared.run_durably(&MOVE, &names, &args).await?;
         let places = value::array("the move of calls", reply)?;
         Ok(places.iter().filter_map(value::number).filter_map(|place| usize::try_from(place - 1).ok()).collect())
@@ -202,7 +202,7 @@ impl RedisStore {
         for one in made {
             let Some(after) = &one.after else { continue };
             if one.ends() {
-                self.shared.ears.tell(&after.call.call_id, &CallNews::Ended(Arc::new(after.call.clone())));
+                self.shared.ears.tell_end(&after.call);
             } else if one.is_put_off() {
                 self.shared.ears.tell(&after.call.call_id, &CallNews::Changed);
             }

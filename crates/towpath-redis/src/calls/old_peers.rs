@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -16,7 +16,7 @@ use towpath_core::time::Timestamp;
 use super::load::Found;
 use super::moves::Move;
 use crate::keys;
-use crate::link::Exclusive;
+use crate::link::{Exclusive, Reply};
 use crate::pause::pause;
 use crate::record::payload;
 use crate::store::{RedisStore, Shared};
@@ -132,7 +132,7 @@ impl RedisStore {
         };
         while let Some(found) = self.load(&call_id).await? {
             if found.life.call.state.has_ended() {
-                self.shared.ears.tell(&call_id, &CallNews::Ended(Arc::new(found.life.call)));
+                self.shared.ears.tell(&call_id, &CallNews::Ended(Arc::new(found.life.call.clone())));
                 return Ok(());
             }
             let after = answered(&found, &answer, self.shared.now());
@@ -210,12 +210,12 @@ async fn read_replies(shared: Weak<Shared>, only: String) {
                 None => link.exclusive(&lists[0]).await?,
             };
             let popped = pop(&link, &mut own, &lists, &mut changed).await?;
-            Ok::<(Exclusive, Value), StoreError>((own, popped))
+            Ok::<(Exclusive, Reply), StoreError>((own, popped))
         };
         match read.await {
             Ok((own, popped)) => {
                 line = Some(own);
-                hand_in(&shared, popped).await;
+                hand_in(&shared, &popped).await;
             }
             Err(error) => {
                 tracing::debug!(%error, "reading replies of old workers failed; trying again");
@@ -231,7 +231,7 @@ async fn pop(
     line: &mut Exclusive,
     lists: &[String],
     changed: &mut watch::Receiver<u64>,
-) -> Result<Value, StoreError> {
+) -> Result<Reply, StoreError> {
     let mut pop = Cmd::new();
     pop.arg("BLPOP");
     for list in lists {
@@ -251,12 +251,12 @@ async fn pop(
     }
 }
 
-async fn hand_in(shared: &Weak<Shared>, popped: Value) {
-    let (Some(shared), Value::Array(parts)) = (shared.upgrade(), popped) else { return };
-    let [list, reply] = &parts[..] else { return };
-    let call_id = value::text(list).and_then(|list| shared.reply_lists.remove(list));
+async fn hand_in(shared: &Weak<Shared>, popped: &Reply) {
+    let (Some(shared), [list, reply]) = (shared.upgrade(), popped.items()) else { return };
+    let call_id = list.text().and_then(|list| shared.reply_lists.remove(list));
     let store = RedisStore { shared };
-    if let Err(error) = store.take_old_reply(call_id, value::bytes(reply).unwrap_or_default(), value::text(list)).await {
+    let reply = reply.bytes().map(|reply| &reply[..]).unwrap_or_default();
+    if let Err(error) = store.take_old_reply(call_id, reply, list.text()).await {
         tracing::warn!(%error, "a reply of an old worker could not be written down; the call goes on until its deadline");
     }
 }

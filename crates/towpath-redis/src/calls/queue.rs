@@ -5,14 +5,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::Value;
 use tokio::sync::oneshot;
 use towpath_core::names::{FunctionKey, WorkerId};
 use towpath_core::store::{ClaimCalls, Delivery, StoreError};
 
 use super::entry::{self, Entry};
 use super::take::{is_no_group, read_command};
-use crate::link::Exclusive;
 use crate::pause::pause;
 use crate::room::Room;
 use crate::store::RedisStore;
@@ -109,7 +107,7 @@ impl RedisStore {
         tokio::spawn(async move {
             let taken = store.take_now(&want).await;
             if taken.is_err() {
-                want.functions.iter().for_each(|wanted| store.sweep_soon(&store.room(&wanted.function)));
+                want.functions.iter().for_each(|wanted| store.sweep_for(&store.room(&wanted.function), &want.worker));
             }
             if let Err(Ok(never_wanted)) = sender.send(taken) {
                 store.give_back(&want.worker, never_wanted).await;
@@ -222,11 +220,19 @@ impl Reader {
             drop(nudges.changed().await);
             return Ok(());
         };
-        let entries = self.read(&want, count, nudges).await?;
+        let entries = self.read(&want, count, nudges).await;
+        if entries.is_err() {
+            self.store.sweep_for(&self.room, &want.worker); // what the lost reply brought
+        }
+        let entries = entries?;
         if entries.is_empty() {
             return Ok(());
         }
-        let taken = self.store.take_read(&self.room, &want, count, entries).await?;
+        let taken = self.store.take_read(&self.room, &want, count, entries).await;
+        if taken.is_err() {
+            self.store.sweep_for(&self.room, &want.worker);
+        }
+        let taken = taken?;
         if !taken.deliveries.is_empty() {
             self.hand_over(ticket, &want, taken.deliveries).await;
         }
@@ -247,7 +253,7 @@ impl Reader {
         mut nudges: tokio::sync::watch::Receiver<u64>,
     ) -> Result<Vec<Entry>, StoreError> {
         let link = &self.store.shared.link;
-        let kept = self.kept_line().take();
+        let kept = self.room.kept_line().take();
         let mut line = match kept {
             Some(line) => line,
             None => link.exclusive(&self.room.keys.stream).await?,
@@ -268,11 +274,11 @@ impl Reader {
         };
         match reply {
             Ok(reply) => {
-                *self.kept_line() = Some(line);
-                Ok(if reply == Value::Nil { Vec::new() } else { entry::read_streams(&reply) })
+                *self.room.kept_line() = Some(line);
+                Ok(entry::read_streams(&reply))
             }
             Err(error) if is_no_group(&error) => {
-                *self.kept_line() = Some(line);
+                *self.room.kept_line() = Some(line);
                 tracing::warn!(function = %self.room.function, "the consumer group was gone; it is made again, and what waits is read again");
                 self.store.make_group(&self.room).await?;
                 Ok(Vec::new())
@@ -281,14 +287,8 @@ impl Reader {
         }
     }
 
-    /// The connection stays with the function between two readers: claims come and go, and connecting takes longer than most calls.
-    fn kept_line(&self) -> MutexGuard<'_, Option<Exclusive>> {
-        self.room.line.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn recover(&mut self, error: &StoreError) {
         tracing::warn!(function = %self.room.function, %error, "reading calls failed; trying again");
-        self.store.sweep_soon(&self.room); // what the lost reply brought
         pause(self.trouble).await;
         self.trouble = (self.trouble * 2).min(RETRY_LAST);
     }

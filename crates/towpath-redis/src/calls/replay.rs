@@ -1,5 +1,7 @@
 //! A dead letter's request, submitted again.
 
+use std::sync::Arc;
+
 use towpath_core::call::{Call, CallCommand, CallReply, step};
 use towpath_core::names::{CallId, IdempotencyKey};
 use towpath_core::store::{Replayed, StoreError};
@@ -8,7 +10,7 @@ use towpath_core::time::millis;
 use super::entry::{added_fields, empty_item};
 use super::load::Found;
 use super::reserve::Reserved;
-use crate::record::{Life, write_tail};
+use crate::record::Life;
 use crate::script::{Args, REPLAY};
 use crate::store::RedisStore;
 use crate::value;
@@ -47,9 +49,11 @@ impl RedisStore {
         args.flag(cluster);
         args.push(settled.call_id.as_str());
         args.number(found.life.version);
-        let (tail, due) = (write_tail(&settled), settled.due().unwrap_or(settled.deadline));
-        args.push(Life { version: found.life.version + 1, call: settled, ..found.life.clone() }.write());
-        args.push(tail);
+        let due = settled.due().unwrap_or(settled.deadline);
+        let settled_life = found.life.next(found.life.entry.clone(), Arc::clone(&found.life.channels), settled);
+        let (life, tail) = settled_life.write();
+        args.push(life);
+        args.push(tail.unwrap_or_default());
         args.number(due.as_millis());
         let (new_id, new_due, timeout) = (new.call_id.clone(), new.deadline, new.deadline.since(new.submitted_at));
         let key = request.idempotency_key.clone();
@@ -57,10 +61,11 @@ impl RedisStore {
         args.number(sequence);
         let mut rest = Vec::new();
         let submitted_at = new.submitted_at;
-        Life { version: 1, entry: String::new(), sequence: 0, key: key.clone(), channels: Vec::new(), call: new }.write_rest(&mut rest);
+        Life::submitted(new, key.clone(), Vec::new()).write_rest(&mut rest);
         args.push(rest);
         args.number(new_due.as_millis());
         args.push(key.as_ref().map_or("", IdempotencyKey::as_str));
+        args.number(found.life.kept);
         for (name, value) in [("callId", new_id.as_str()), ("functionName", room.function.name.as_str())] {
             args.push(name);
             args.push(value);

@@ -3,21 +3,25 @@
 use std::sync::Arc;
 
 use redis::Value;
-use towpath_core::call::Call;
+use tokio::sync::oneshot;
+use towpath_core::call::{Call, CallState};
 use towpath_core::names::CallId;
 use towpath_core::store::{Durability, StoreError, SubmitCall, Submitted};
 use towpath_core::time::{Timestamp, millis};
 use towpath_core::worker::HEALTHY_FOR;
 
-use super::entry::{self, added_fields, empty_item};
+use super::entry::{self, Mark, added_fields, empty_item};
 use super::inbox::ReplyTo;
 use super::reserve::Reserved;
 use crate::lane::heard;
-use crate::record::{Life, write_request_extras};
+use crate::record::{INLINE_MAX, Life, request_in, write_request_lead};
 use crate::room::Room;
 use crate::script::{Args, SUBMIT};
 use crate::store::RedisStore;
 use crate::value;
+
+/// So many calls that come together are listed on a page, and not one by one.
+const PAGED_FROM: usize = 8;
 
 /// A call on its way to the server.
 #[derive(Clone)]
@@ -40,13 +44,29 @@ pub(crate) enum Judged {
 }
 
 impl RedisStore {
+    /// Most calls are simply taken, so that way is short; all others go the long way, which begins anew: a submit may be repeated.
     pub(crate) async fn submit_call(&self, call: SubmitCall) -> Result<Submitted, StoreError> {
         self.check_place(&call.request.function)?;
         let room = self.room(&call.request.function);
         let call = Arc::new(call);
+        if !self.shared.link.is_cluster()
+            && let Some(reply_to) = self.reply_to_at_once(&room, &call.call_id)
+            && let Judged::Accepted { deadline, durability } = heard(self.send_submit(&room, &call, reply_to, 0)).await?
+        {
+            return Ok(Submitted::Accepted { deadline, durability });
+        }
+        Box::pin(self.submit_with_care(room, call)).await
+    }
+
+    async fn submit_with_care(&self, room: Arc<Room>, call: Arc<SubmitCall>) -> Result<Submitted, StoreError> {
         let reply_to = self.reply_to(&room, &call.call_id).await;
         let mut submitted = self.submit_to(&room, &call, reply_to).await;
         if matches!(submitted, Ok(Submitted::NoWorkers)) && self.old_worker_came(&room).await {
+            let reply_to = self.reply_to(&room, &call.call_id).await;
+            submitted = self.submit_to(&room, &call, reply_to).await;
+        }
+        if submitted.as_ref().is_ok_and(|submitted| self.hangs_on_deliveries(submitted)) {
+            self.write_down_all_deliveries().await?;
             let reply_to = self.reply_to(&room, &call.call_id).await;
             submitted = self.submit_to(&room, &call, reply_to).await;
         }
@@ -54,6 +74,31 @@ impl RedisStore {
             self.await_old_reply_no_more(&call.call_id);
         }
         submitted
+    }
+
+    /// Sends a call with those of the same function that are sent at the same time.
+    fn send_submit(
+        &self,
+        room: &Arc<Room>,
+        call: &Arc<SubmitCall>,
+        reply_to: ReplyTo,
+        sequence: u64,
+    ) -> oneshot::Receiver<Result<Judged, StoreError>> {
+        let to_submit = ToSubmit { call: Arc::clone(call), reply_to, sequence };
+        let (store, flushed_room) = (self.clone(), Arc::clone(room));
+        room.submits.ask_one(to_submit, move |batch| {
+            let (store, room) = (store.clone(), Arc::clone(&flushed_room));
+            async move { store.flush_submits(&room, &batch).await }
+        })
+    }
+
+    /// Whether the answer may be another one when all deliveries of this process are written down.
+    fn hangs_on_deliveries(&self, submitted: &Submitted) -> bool {
+        match submitted {
+            Submitted::Existing { call_id, state: CallState::Queued, .. } => self.shared.held.unwritten(call_id).is_some(),
+            Submitted::Overloaded { .. } => self.shared.held.has_unwritten(),
+            _ => false,
+        }
     }
 
     /// Whether an old worker has come since somebody last looked. It tells nobody.
@@ -68,14 +113,7 @@ impl RedisStore {
                 Reserved::Sequence(sequence) => sequence,
                 Reserved::BelongsToAnother => return Ok(Submitted::Conflict { call_id: call.call_id.clone() }),
             };
-            let to_submit = ToSubmit { call: Arc::clone(call), reply_to: reply_to.clone(), sequence };
-            let (store, flushed_room) = (self.clone(), Arc::clone(room));
-            let mut receivers = room.submits.ask([to_submit], move |batch| {
-                let (store, room) = (store.clone(), Arc::clone(&flushed_room));
-                async move { store.flush_submits(&room, &batch).await }
-            });
-            let Some(receiver) = receivers.pop() else { continue };
-            let judged = heard(receiver).await?;
+            let judged = heard(self.send_submit(room, call, reply_to.clone(), sequence)).await?;
             if matches!(judged, Judged::UnknownFunction | Judged::NoWorkers | Judged::Overloaded { .. }) {
                 self.unreserve(room, &call.call_id).await?;
             }
@@ -92,8 +130,8 @@ impl RedisStore {
     }
 
     fn existing(&self, room: &Room, again: &SubmitCall, call_id: CallId, life: &[u8], request: &[u8]) -> Result<Submitted, StoreError> {
-        let life = Life::read(&call_id, life)?;
-        if !self.request(room, request)?.asks_the_same_as(&again.request) {
+        let (record, life) = (life, Life::read(&call_id, life)?);
+        if !self.request(room, request_in(record, life.kept).unwrap_or(request))?.asks_the_same_as(&again.request) {
             return Ok(Submitted::Conflict { call_id });
         }
         let durability = self.shared.durability();
@@ -109,7 +147,9 @@ impl RedisStore {
         args.push(room.function.name.as_str());
         args.number(now.as_millis());
         args.flag(cluster);
-        write_batch(batch, now, &mut args);
+        let paged = !cluster && batch.len() >= PAGED_FROM;
+        args.flag(paged);
+        write_batch(batch, (now, paged, cluster), &mut args);
         let deadlines: Vec<Timestamp> = batch.iter().map(|one| now + one.call.timeout).collect();
         let (whereabouts, sequence) = (shared.keys.whereabouts(), shared.keys.sequence());
         let mut names: Vec<&str> = vec![
@@ -122,12 +162,16 @@ impl RedisStore {
             &keys.definition,
             &keys.workers,
             &keys.stream,
+            &keys.pages,
         ];
         if !cluster {
             names.extend([whereabouts.as_str(), sequence.as_str()]);
         }
         let (reply, durability) = shared.run_durably(&SUBMIT, &names, &args).await?;
-        let replies = value::array("a submit", reply)?;
+        let replies = match reply {
+            all if value::text(&all) == Some("A") => vec![all; batch.len()],
+            each => value::array("a submit", each)?,
+        };
         if replies.len() != batch.len() {
             return Err(StoreError::Corrupt(format!("{} submits had {} replies", batch.len(), replies.len())));
         }
@@ -143,31 +187,39 @@ impl RedisStore {
 }
 
 /// Writes what the calls have in common once, and each call behind it.
-fn write_batch(batch: &[ToSubmit], now: Timestamp, args: &mut Args) {
-    let mut shapes: Vec<Vec<Vec<u8>>> = Vec::new();
+fn write_batch(batch: &[ToSubmit], (now, paged, cluster): (Timestamp, bool, bool), args: &mut Args) {
+    let mut shapes: Vec<Shape> = Vec::new();
     let mut numbers = Vec::with_capacity(batch.len());
-    let mut last: Option<(&ToSubmit, usize)> = None;
+    let mut last: Option<&ToSubmit> = None;
     for one in batch {
-        let number = match last {
-            Some((earlier, number)) if one.has_the_shape_of(earlier) => number,
-            _ => {
-                shapes.push(one.shape(now));
-                shapes.len()
-            }
-        };
-        last = Some((one, number));
-        numbers.push(number);
+        if !last.is_some_and(|earlier| one.has_the_shape_of(earlier)) {
+            shapes.push(one.shape(now, paged));
+        }
+        last = Some(one);
+        numbers.push(shapes.len());
     }
     args.number(shapes.len());
-    for word in shapes.into_iter().flatten() {
-        args.push(word);
+    for shape in &shapes {
+        args.append(&shape.words);
     }
     for (one, number) in batch.iter().zip(numbers) {
+        let params = one.call.request.params.as_bytes();
+        let asked = shapes[number - 1].lead + params.len();
         args.push(one.call.call_id.as_str());
-        args.push(one.call.request.params.as_bytes());
+        args.push(params);
         args.number(number);
-        args.number(one.sequence);
+        args.number(if asked <= INLINE_MAX { asked } else { 0 });
+        if cluster {
+            args.number(one.sequence);
+        }
     }
+}
+
+/// What calls have in common, as the script wants it.
+struct Shape {
+    words: Args,
+    /// The length of what stands before the params in a record.
+    lead: usize,
 }
 
 impl ToSubmit {
@@ -183,31 +235,33 @@ impl ToSubmit {
     }
 
     /// All of the call but its id and params, as the script wants it.
-    fn shape(&self, now: Timestamp) -> Vec<Vec<u8>> {
+    fn shape(&self, now: Timestamp, paged: bool) -> Shape {
         let SubmitCall { call_id, request, timeout, retain, fail_without_workers } = &*self.call;
         let call = Call::submitted(call_id.clone(), now, *timeout, *retain);
         let due = call.deadline.as_millis().to_string();
-        let channels = Some(self.reply_to.told.clone()).filter(|channel| !channel.is_empty()).into_iter().collect();
+        let told = Some(&self.reply_to.told).filter(|channel| !channel.is_empty());
+        let channels: Vec<String> = told.map(|channel| channel.to_string()).into_iter().collect();
         let key = request.idempotency_key.clone();
         let mut rest = Vec::with_capacity(96);
-        Life { version: 1, entry: String::new(), sequence: 0, key: key.clone(), channels, call }.write_rest(&mut rest);
+        Life { paged, ..Life::submitted(call, key.clone(), channels) }.write_rest(&mut rest);
         let mut added = added_fields(request);
         if self.reply_to.may_be_old {
             added.extend(empty_item(request).iter().map(|word| word.as_bytes().to_vec()));
         }
-        let mut shape = vec![
-            key.map_or_else(Vec::new, |key| key.as_str().as_bytes().to_vec()),
-            if *fail_without_workers { b"w".to_vec() } else { b"-".to_vec() },
-            rest,
-            due.into_bytes(),
-            request.input_item.as_ref().map_or_else(Vec::new, |item| item.as_bytes().to_vec()),
-            if entry::is_inbox(&self.reply_to.written) { self.reply_to.written.clone().into_bytes() } else { Vec::new() },
-            millis(*timeout).to_string().into_bytes(),
-            write_request_extras(request),
-            added.len().to_string().into_bytes(),
-        ];
-        shape.extend(added);
-        shape
+        let lead = write_request_lead(request);
+        let mut words = Args::with_capacity(10 + added.len());
+        words.push(key.as_ref().map_or("", |key| key.as_str()));
+        words.push(if *fail_without_workers { "w" } else { "-" });
+        words.push(rest);
+        words.push(due);
+        words.push(request.input_item.as_ref().map_or(&b""[..], |item| item.as_bytes()));
+        words.push(if entry::is_inbox(&self.reply_to.written) { &*self.reply_to.written } else { "" });
+        words.number(millis(*timeout));
+        words.push(&lead);
+        words.push(Mark::write(millis(*retain), !self.reply_to.told.is_empty(), paged));
+        words.number(added.len());
+        added.iter().for_each(|word| words.push(word));
+        Shape { words, lead: lead.len() }
     }
 }
 

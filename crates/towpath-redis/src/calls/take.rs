@@ -16,7 +16,8 @@ use super::load::Found;
 use super::moves::Move;
 use super::reserve::Reserved;
 use crate::keys;
-use crate::record::Life;
+use crate::link::Reply;
+use crate::record::{INLINE_MAX, Life, request_in, write_request};
 use crate::room::Room;
 use crate::script::{ADOPT, Args, TAKE};
 use crate::store::RedisStore;
@@ -80,16 +81,32 @@ impl RedisStore {
         count: u64,
         entries: Vec<Entry>,
     ) -> Result<Taken, StoreError> {
+        if let Some(deliveries) = self.deliver_at_once(room, want, count, &entries).await {
+            let room_left = count.saturating_sub(deliveries.len() as u64);
+            return Ok(Taken { deliveries, room_left });
+        }
         self.run_take(room, want, count, &entries, false).await
     }
 
+    /// Reads what waits in the stream, on the connection of the function's reader if that is free.
     async fn read_waiting(&self, room: &Arc<Room>, want: &ClaimCalls, count: u64) -> Result<Vec<Entry>, StoreError> {
-        let reply = self.shared.link.ask(&read_command(room, want, count, None)).await;
+        let read = read_command(room, want, count, None);
+        let kept = room.kept_line().take();
+        let reply = match kept {
+            Some(mut line) => {
+                let reply = line.ask(&read).await;
+                if !matches!(reply, Err(StoreError::Unknown(_))) {
+                    *room.kept_line() = Some(line);
+                }
+                reply
+            }
+            None => self.shared.link.ask(&read).await.map(|reply| Reply::from(&reply)),
+        };
         match reply {
             Ok(reply) => Ok(entry::read_streams(&reply)),
             Err(error) if is_no_group(&error) => {
                 self.make_group(room).await?;
-                Ok(entry::read_streams(&self.shared.link.ask(&read_command(room, want, count, None)).await?))
+                Ok(entry::read_streams(&Reply::from(&self.shared.link.ask(&read).await?)))
             }
             Err(error) => Err(error),
         }
@@ -103,7 +120,7 @@ impl RedisStore {
         entries: &[Entry],
         outside: bool,
     ) -> Result<Taken, StoreError> {
-        let (nameless, named): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| call_id_of(entry).is_none());
+        let (nameless, named): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| entry.call_id.is_none());
         self.drop_entries(room, &nameless).await?;
         if named.is_empty() && !outside {
             return Ok(Taken { deliveries: Vec::new(), room_left: count });
@@ -114,9 +131,9 @@ impl RedisStore {
         let left = reply.next().as_ref().and_then(value::number).and_then(|left| u64::try_from(left).ok()).unwrap_or_default();
         let late = value::array("a take", reply.next().unwrap_or(Value::Nil))?;
         let strangers = value::array("a take", reply.next().unwrap_or(Value::Nil))?;
-        let limit = reply.next().as_ref().and_then(value::number).and_then(|limit| u8::try_from(limit).ok());
-        room.set_limit(limit.unwrap_or_default());
-        let by_id: HashMap<&str, &Entry> = named.iter().filter_map(|entry| Some((entry.call_id.as_deref()?, *entry))).collect();
+        let limit = reply.next().as_ref().and_then(value::number);
+        room.set_limit(&want.worker, limit.unwrap_or(-1), now);
+        let by_id: HashMap<&str, &Entry> = named.iter().filter_map(|entry| Some((entry.call_id.as_ref()?.as_str(), *entry))).collect();
         let mut taken = Taken { deliveries: Vec::new(), room_left: left };
         for item in reply {
             taken.deliveries.push(self.delivered(room, item, &by_id, now)?);
@@ -144,16 +161,17 @@ impl RedisStore {
         outside: bool,
     ) -> Result<Value, StoreError> {
         let keys = &room.keys;
-        let mut args = Args::with_capacity(6 + entries.len() * 2);
+        let mut args = Args::with_capacity(7 + entries.len() * 2);
         args.push(keys.group.as_str());
         args.push(want.worker.as_str());
         args.number(now.as_millis());
         args.number(millis(want.lease));
         args.number(count);
         args.flag(outside);
+        args.flag(self.is_in_process(want));
         for entry in entries {
             args.push(entry.place.as_str());
-            args.push(entry.call_id.as_deref().unwrap_or_default());
+            args.push(entry.call_id.as_ref().map_or("", CallId::as_str));
         }
         let names = [
             keys.calls.as_str(),
@@ -166,16 +184,20 @@ impl RedisStore {
             &keys.definition,
             &keys.stream,
         ];
-        self.shared.link.run(&TAKE, &names, &args).await
+        self.shared.link.run_args(&TAKE, &names, &args).await
     }
 
     fn delivered(&self, room: &Arc<Room>, item: Value, entries: &HashMap<&str, &Entry>, now: Timestamp) -> Result<Delivery, StoreError> {
         let parts = value::array("a take", item)?;
         let [id, life, request @ ..] = &parts[..] else { return Err(StoreError::Corrupt("a delivery had no life".to_owned())) };
         let call_id = value::call_id(id)?;
-        let life = Life::read(&call_id, value::bytes(life).unwrap_or_default())?;
+        let record = value::bytes(life).unwrap_or_default();
+        let life = Life::read(&call_id, record)?;
         let request = match (request.first(), entries.get(call_id.as_str())) {
-            (Some(request), _) => self.request(room, value::bytes(request).unwrap_or_default())?,
+            (Some(apart), _) => {
+                let apart = || value::bytes(apart).unwrap_or_default();
+                self.request(room, request_in(record, life.kept).unwrap_or_else(apart))?
+            }
             (None, Some(entry)) => entry.request(&room.function),
             (None, None) => return Err(StoreError::Corrupt(format!("call '{call_id}' was delivered and had not been read"))),
         };
@@ -183,9 +205,8 @@ impl RedisStore {
         if let Some(due) = life.call.due() {
             self.shared.agenda.note(due);
         }
-        if life.call.failures == 0 {
-            // One that has failed before has a tail, which was not read here.
-            self.shared.held.put(Found { room: Arc::clone(room), life });
+        if !life.tail_apart {
+            self.shared.held.put(Found::new(Arc::clone(room), life));
         }
         Ok(delivery)
     }
@@ -225,8 +246,9 @@ impl RedisStore {
         let mut args = Args::default();
         args.push(room.member.as_str());
         args.flag(cluster);
+        args.number(INLINE_MAX);
         for entry in entries {
-            let Some(call_id) = call_id_of(entry) else { continue };
+            let Some(call_id) = entry.call_id.clone() else { continue };
             let Reserved::Sequence(sequence) = self.reserve(room, &call_id).await? else { continue };
             let life = adopted(entry, call_id, shared.now());
             let mut rest = Vec::new();
@@ -236,14 +258,14 @@ impl RedisStore {
             args.number(sequence);
             args.push(rest);
             args.number(life.call.deadline.as_millis());
-            args.push(entry::write_request(&entry.request(&room.function)));
+            args.push(write_request(&entry.request(&room.function)));
         }
         let (whereabouts, counter) = (shared.keys.whereabouts(), shared.keys.sequence());
         let mut names: Vec<&str> = vec![&keys.calls, &keys.requests, &keys.due, &keys.index, &keys.counts];
         if !cluster {
             names.extend([whereabouts.as_str(), counter.as_str()]);
         }
-        shared.link.run(&ADOPT, &names, &args).await.map(drop)
+        shared.link.run_args(&ADOPT, &names, &args).await.map(drop)
     }
 
     /// Acknowledges entries that are no calls (old workers write one when they start) or were dealt with.
@@ -265,6 +287,8 @@ impl RedisStore {
     /// Makes the stream's group if it is not there: from the start of the stream, so that nothing that waits is passed over.
     pub(crate) async fn make_group(&self, room: &Room) -> Result<(), StoreError> {
         self.shared.incarnation.doubt();
+        // The new group reads again what is in the stream. What we hold shall not be there.
+        self.write_down_all_deliveries().await?;
         let mut make = Cmd::new();
         make.arg("XGROUP").arg("CREATE").arg(&room.keys.stream).arg(&room.keys.group).arg("0").arg("MKSTREAM");
         match self.shared.link.ask(&make).await {
@@ -289,19 +313,15 @@ pub(crate) fn is_no_group(error: &StoreError) -> bool {
     error.to_string().contains("NOGROUP")
 }
 
-fn call_id_of(entry: &Entry) -> Option<CallId> {
-    entry.call_id.as_ref().and_then(|id| CallId::new(id).ok())
-}
-
 /// An old caller's call, as if it had been submitted when the stream took it.
 fn adopted(entry: &Entry, call_id: CallId, now: Timestamp) -> Life {
     let taken = entry.taken_ms().map_or(now, Timestamp::from_millis).min(now);
     let timeout = entry.timeout_ms.map_or(TIMEOUT_UNSAID, Duration::from_millis);
     // Who names no list waits where everybody does.
     let channel = entry.channel.clone().unwrap_or_else(|| keys::response(&call_id));
-    let channels = Some(channel).filter(|channel| is_reply_list(channel)).into_iter().collect();
+    let channels: Vec<String> = Some(channel).filter(|channel| is_reply_list(channel)).into_iter().collect();
     let call = Call::submitted(call_id, taken, timeout, ADOPTED_KEPT);
-    Life { version: 1, entry: entry.place.clone(), sequence: 0, key: None, channels, call }
+    Life { entry: entry.place.clone(), ..Life::submitted(call, None, channels) }
 }
 
 /// A list that an old caller may wait on. Anything else could be a key that is not a reply's.
@@ -309,7 +329,7 @@ fn is_reply_list(channel: &str) -> bool {
     channel.starts_with("function:response:") && !channel.contains(char::is_control)
 }
 
-fn delivery(call: &Call, request: towpath_core::call::CallRequest, now: Timestamp) -> Delivery {
+pub(super) fn delivery(call: &Call, request: towpath_core::call::CallRequest, now: Timestamp) -> Delivery {
     Delivery {
         id: DeliveryId { call_id: call.call_id.clone(), number: call.delivery },
         request,

@@ -63,7 +63,12 @@ fn advice(code: &str) -> &'static str {
 
 /// The server is not the one to write to: a connection to it is of no use.
 pub(super) fn is_demoted(reply: &Value) -> bool {
-    matches!(reply, Value::ServerError(error) if matches!(code(error), "READONLY" | "MASTERDOWN" | "UNBLOCKED"))
+    matches!(reply, Value::ServerError(error) if says_demoted(code(error)))
+}
+
+/// The same of the code of an error.
+pub(super) fn says_demoted(code: &str) -> bool {
+    matches!(code, "READONLY" | "MASTERDOWN" | "UNBLOCKED")
 }
 
 /// The server does not know the script (yet, or after a restart).

@@ -11,6 +11,7 @@ use towpath_core::store::StoreError;
 
 use super::dial::Dialer;
 use super::error;
+use super::own::OwnWire;
 use super::sentinel::Sentinels;
 use super::wire::{Wire, already_greeted};
 use crate::options::Address;
@@ -100,10 +101,10 @@ impl Line {
     }
 
     /// A connection of one's own to the server of the shared one, with time enough for reads that block.
-    pub(super) async fn exclusive(&self) -> Result<Wire, StoreError> {
+    pub(super) async fn exclusive(&self) -> Result<OwnWire, StoreError> {
         let address = self.wire().await?.address.clone();
         let greeted = self.dialer.data(&address).await?;
-        Wire::new(&address, greeted, Some(BLOCKED_READ_ENDS_WITHIN)).await
+        Ok(OwnWire::new(&address, greeted, BLOCKED_READ_ENDS_WITHIN))
     }
 
     /// A connection of one's own that hears what is published on a channel.

@@ -3,7 +3,8 @@
 //! | file | what it does |
 //! |---|---|
 //! | `dial` | reaches a server, encrypts (`tls`), says who we are |
-//! | `wire` | one connection |
+//! | `wire` | one connection that many share |
+//! | `own` | one connection of one's own, and what it says (`reply`) |
 //! | `line` | the shared connection to one server, made anew when it breaks |
 //! | `sentinel` | finds the master |
 //! | `cluster` | a line to each node, and who has which slot (`slots`) |
@@ -13,6 +14,8 @@ mod cluster;
 mod dial;
 mod error;
 mod line;
+mod own;
+mod reply;
 mod sentinel;
 mod slots;
 #[cfg(test)]
@@ -28,14 +31,16 @@ use tokio::sync::watch;
 use towpath_core::store::StoreError;
 
 use crate::options::{Address, Place, RedisOptions};
+use crate::script::Args;
 
 use cluster::Cluster;
 use dial::Dialer;
 use line::{Line, Target};
+use own::OwnWire;
 use sentinel::Sentinels;
-use wire::Wire;
 
 pub(crate) use error::{checked, trouble};
+pub(crate) use reply::Reply;
 
 /// The way to the server. Clones share it.
 #[derive(Clone)]
@@ -61,13 +66,21 @@ impl Script {
     pub(crate) fn new(code: &'static str) -> Self {
         Self { code, sha: redis::Script::new(code).get_hash().to_owned() }
     }
+
+    /// The command that runs it, but for its words.
+    fn command(&self, keys: &[&str], words: usize, bytes: usize) -> Cmd {
+        let key_bytes: usize = keys.iter().map(|key| key.len()).sum();
+        let mut command = Cmd::with_capacity(3 + keys.len() + words, 64 + key_bytes + bytes);
+        command.arg("EVALSHA").arg(&self.sha).arg(keys.len()).arg(keys);
+        command
+    }
 }
 
 /// A connection of one's own, for reads that block: nothing else waits behind them. They may block for five seconds. Dropping it
 /// closes it. After an error it is of no use any more: drop it and ask for another.
 pub(crate) struct Exclusive {
     link: Link,
-    wire: Wire,
+    wire: OwnWire,
 }
 
 /// Which connection it is, and on which server.
@@ -127,6 +140,15 @@ impl Link {
 
     /// Runs a script on the server that has these keys. All of them belong to one function, or the store is no Cluster.
     pub(crate) async fn run(&self, script: &Script, keys: &[&str], args: &[Vec<u8>]) -> Result<Value, StoreError> {
+        let mut command = script.command(keys, args.len(), args.iter().map(Vec::len).sum());
+        for word in args {
+            command.arg(word);
+        }
+        self.run_command(script, command, &[]).await.map(|(reply, _)| reply)
+    }
+
+    /// The same with many words.
+    pub(crate) async fn run_args(&self, script: &Script, keys: &[&str], args: &Args) -> Result<Value, StoreError> {
         self.run_with(script, keys, args, &[]).await.map(|(reply, _)| reply)
     }
 
@@ -136,11 +158,17 @@ impl Link {
         &self,
         script: &Script,
         keys: &[&str],
-        args: &[Vec<u8>],
+        args: &Args,
         behind: &[Cmd],
     ) -> Result<(Value, Vec<Value>), StoreError> {
-        let mut command = Cmd::new();
-        command.arg("EVALSHA").arg(&script.sha).arg(keys.len()).arg(keys).arg(args);
+        let mut command = script.command(keys, args.len(), args.bytes());
+        for word in args.words() {
+            command.arg(word);
+        }
+        self.run_command(script, command, behind).await
+    }
+
+    async fn run_command(&self, script: &Script, command: Cmd, behind: &[Cmd]) -> Result<(Value, Vec<Value>), StoreError> {
         let mut commands = vec![command];
         commands.extend_from_slice(behind);
         let mut replies = self.send(&commands).await?.into_iter();
@@ -216,10 +244,10 @@ impl Link {
     }
 
     /// What an exclusive connection has seen of its server concerns the shared one too.
-    async fn heed(&self, address: &Address, reply: &Value) {
-        match (&*self.way, reply) {
-            (Way::Single(line), reply) if error::is_demoted(reply) => line.forget_server(address),
-            (Way::Cluster(cluster), Value::ServerError(error)) if matches!(error.code(), "MOVED" | "READONLY" | "UNBLOCKED") => {
+    async fn heed(&self, address: &Address, code: &str) {
+        match &*self.way {
+            Way::Single(line) if error::says_demoted(code) => line.forget_server(address),
+            Way::Cluster(cluster) if matches!(code, "MOVED" | "READONLY" | "UNBLOCKED") => {
                 // If nobody answers now, the next request asks again.
                 let _ = cluster.learn(cluster.version()).await;
             }
@@ -234,11 +262,15 @@ impl Exclusive {
         ExclusiveId { address: self.wire.address.clone(), id: self.wire.client_id }
     }
 
-    /// Asks. After an error nobody knows what became of it.
-    pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, StoreError> {
-        let replies = self.wire.send(std::slice::from_ref(command)).await;
-        let reply = replies.map_err(|failure| error::lost(&self.wire.address, &failure))?.pop().unwrap_or(Value::Nil);
-        self.link.heed(&self.wire.address, &reply).await;
-        checked(reply)
+    /// Asks. An error reply of the server is an error here. After any other error nobody knows what became of it.
+    pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Reply, StoreError> {
+        match self.wire.ask(command).await? {
+            Reply::Error(said) => {
+                let (code, detail) = said.split_once(' ').unwrap_or((&said, ""));
+                self.link.heed(&self.wire.address, code).await;
+                Err(error::refusal(code, detail))
+            }
+            reply => Ok(reply),
+        }
     }
 }

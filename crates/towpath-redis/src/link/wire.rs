@@ -14,7 +14,6 @@ use crate::options::Address;
 /// A connection. Dropping it closes it at once, also while a read blocks on the server.
 pub(super) struct Wire {
     pub(super) address: Address,
-    pub(super) client_id: i64,
     connection: MultiplexedConnection,
     driver: AbortOnDropHandle<()>,
 }
@@ -26,7 +25,7 @@ impl Wire {
         let made = MultiplexedConnection::new_with_config(&already_greeted(), greeted.stream, config).await;
         let (connection, driver) = made.map_err(|failure| error::not_reached(address, &failure.to_string()))?;
         let driver = AbortOnDropHandle::new(tokio::spawn(driver));
-        Ok(Self { address: address.clone(), client_id: greeted.client_id, connection, driver })
+        Ok(Self { address: address.clone(), connection, driver })
     }
 
     /// The peer has closed it: what is sent now certainly does not arrive.

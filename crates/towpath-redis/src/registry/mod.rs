@@ -65,6 +65,7 @@ impl RegistryStore for RedisStore {
 
     async fn find(&self, function: &FunctionKey, until: Timestamp) -> Result<Option<FunctionView>, StoreError> {
         self.check_place(function)?;
+        self.write_down_all_deliveries().await?;
         let mut changes = self.shared.news.functions();
         let mut over = self.shared.clock.sleep_until(until);
         loop {

@@ -109,6 +109,11 @@ impl RedisStore {
         Ok(self.seen_lately(function).map_or(Serving::UNKNOWN, |seen| seen.serving))
     }
 
+    /// The same, if it was looked at a moment ago.
+    pub(crate) fn serving_as_seen(&self, function: &FunctionKey) -> Option<Serving> {
+        self.seen_lately(function).map(|seen| seen.serving)
+    }
+
     /// Whether an old worker served a function when it was last looked at, however long ago.
     pub(crate) fn was_served_by_old(&self, function: &FunctionKey) -> bool {
         let seen = self.shared.peers_seen.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -69,7 +69,7 @@ impl RedisStore {
         args.push(room.function.name.as_str());
         args.number(BACK_MAX);
         let names = [keys.calls.as_str(), &keys.requests, &keys.ready, &keys.workers, &keys.stream];
-        let reply = value::array("putting calls back", self.shared.link.run(&BACK, &names, &args).await?)?;
+        let reply = value::array("putting calls back", self.shared.link.run_args(&BACK, &names, &args).await?)?;
         if !reply.is_empty() {
             tracing::info!(function = %room.function, count = reply.len(), "calls that wait are put into the stream again: only old workers serve the function");
         }

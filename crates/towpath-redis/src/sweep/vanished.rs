@@ -13,6 +13,7 @@ use towpath_core::store::StoreError;
 
 use super::PAGE;
 use crate::calls::moves::Move;
+use crate::pages::Listed;
 use crate::pause::pause;
 use crate::record::Life;
 use crate::room::Room;
@@ -44,12 +45,18 @@ impl RedisStore {
             ask.arg("ZRANGEBYSCORE").arg(&room.keys.index).arg(format!("({above}")).arg("+inf").arg("WITHSCORES");
             ask.arg("LIMIT").arg(0).arg(PAGE);
             let listed = value::array("ZRANGEBYSCORE", self.shared.link.ask(&ask).await?)?;
-            let ids = listed.chunks_exact(2).map(|pair| value::call_id(&pair[0])).collect::<Result<Vec<CallId>, StoreError>>()?;
-            let last = listed.chunks_exact(2).last().and_then(|pair| value::number(&pair[1]));
-            let lives = self.lives(room, &ids).await?;
-            self.rescue(room, lives.into_iter().flatten().filter(waits_in_stream).collect()).await?;
-            above = last.and_then(|last| u64::try_from(last).ok()).unwrap_or_default();
-            if ids.len() < PAGE {
+            let read =
+                |pair: &[Value]| Ok((value::number(&pair[1]).and_then(|at| u64::try_from(at).ok()).unwrap_or(0), Listed::read(&pair[0])?));
+            let lines = listed.chunks_exact(2).map(read).collect::<Result<Vec<(u64, Listed)>, StoreError>>()?;
+            let (count, last) = (lines.len(), lines.last().map(|(sequence, _)| *sequence));
+            let calls = self.spelled_out(room, lines).await?;
+            let ids: Vec<CallId> = calls.into_iter().map(|(_, call_id)| call_id).collect();
+            for some in ids.chunks(PAGE) {
+                let lives = self.lives(room, some).await?;
+                self.rescue(room, lives.into_iter().flatten().filter(waits_in_stream).collect()).await?;
+            }
+            above = last.unwrap_or_default();
+            if count < PAGE {
                 above = 0;
                 break;
             }

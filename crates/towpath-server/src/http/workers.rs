@@ -119,7 +119,7 @@ async fn claim_until(app: &App, want: &Want) -> Result<Vec<Delivery>, ApiError> 
         let functions = functions.into_iter().map(|function| ClaimFunction { function, max: want.max }).collect();
         let began = app.clock().now();
         let wait = want.until.since(began).min(ALIVE_EVERY);
-        let chunk = ClaimCalls { worker: want.worker.clone(), functions, max: want.max, lease: want.lease, wait };
+        let chunk = ClaimCalls { worker: want.worker.clone(), functions, max: want.max, lease: want.lease, wait, in_process: false };
         let deliveries = app.store().claim(chunk).await?;
         // The store ends a wait early when a lease of this worker ran out: whoever holds the request open may have stopped working, so
         // the client itself has to ask again.

@@ -31,7 +31,10 @@ impl Towpath {
     pub async fn submit(&self, call: NewCall) -> Result<SubmittedCall, CallError> {
         let (timeout, retain) = check_bounds(&call)?;
         let find_until = self.clock().now() + call.wait_for_function;
-        let function = self.find_function(&call.function, find_until).await?;
+        let function = match self.functions().get(&call.function, self.clock().now()) {
+            Some(known) => known,
+            None => Box::pin(self.find_function(&call.function, find_until)).await?,
+        };
         check_against(&function, &call)?;
         let detached = call.detached;
         let submit = to_submit(self, call, timeout, retain);
@@ -62,11 +65,19 @@ impl Towpath {
         self.submit(call).await?.answer().await
     }
 
-    /// Sends a call until there is a reply.
+    /// Sends a call until there is a reply. Most are taken at once, and carry nothing for what can go wrong.
     async fn send(&self, submit: SubmitCall, find_until: Timestamp) -> Result<Taken, CallError> {
+        match self.store().submit(submit.clone()).await {
+            Ok(Submitted::Accepted { deadline, durability }) => Ok(Taken { deadline, durability, existing: None }),
+            other => Box::pin(self.send_on(submit, find_until, other)).await,
+        }
+    }
+
+    async fn send_on(&self, submit: SubmitCall, find_until: Timestamp, first: Result<Submitted, StoreError>) -> Result<Taken, CallError> {
         let function = submit.request.function.clone();
+        let mut first = Some(first);
         loop {
-            let reply = self.retry_lost_replies(|| self.store().submit(submit.clone())).await;
+            let reply = self.retry_lost_replies_from(first.take(), || self.store().submit(submit.clone())).await;
             let reply = reply.map_err(|error| {
                 // A store that took nothing has said nothing about the function. Of any other error, anything may be the reason.
                 if !matches!(error, StoreError::Unavailable(_)) {
@@ -131,7 +142,19 @@ impl Towpath {
     }
 
     /// Repeats a move that is safe to repeat while its reply is lost.
-    pub(crate) async fn retry_lost_replies<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T, StoreError>
+    pub(crate) async fn retry_lost_replies<T, F>(&self, attempt: impl FnMut() -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        self.retry_lost_replies_from(None, attempt).await
+    }
+
+    /// The same after a first attempt, if there was one.
+    async fn retry_lost_replies_from<T, F>(
+        &self,
+        mut first: Option<Result<T, StoreError>>,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
@@ -139,7 +162,11 @@ impl Towpath {
         let mut tries_left = TRIES;
         let mut may_have_happened = None;
         loop {
-            match (attempt().await, may_have_happened.take()) {
+            let reply = match first.take() {
+                Some(reply) => reply,
+                None => attempt().await,
+            };
+            match (reply, may_have_happened.take()) {
                 (Err(StoreError::Unknown(cause)), _) => {
                     tries_left -= 1;
                     if tries_left == 0 {

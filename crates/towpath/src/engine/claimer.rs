@@ -69,7 +69,7 @@ fn wish(desk: &Desk, turn: usize) -> (ClaimCalls, Vec<Arc<Served>>) {
         }
     }
     let (worker, lease) = (desk.worker_id().clone(), desk.timing.lease);
-    (ClaimCalls { worker, functions, max, lease, wait: CLAIM_WAIT }, left_out)
+    (ClaimCalls { worker, functions, max, lease, wait: CLAIM_WAIT, in_process: true }, left_out)
 }
 
 /// Ends when one of these functions has a permit again.

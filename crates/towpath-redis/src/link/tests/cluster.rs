@@ -51,8 +51,8 @@ async fn keys_of_all_nodes_are_reached_by_commands_scripts_and_blocking_reads() 
         eventually("the second read blocks", blocked).await;
         link.unblock(id).await.unwrap();
         let (first, second) = read.await.unwrap();
-        assert!(matches!(first, Ok(Value::Array(_))), "{first:?}");
-        assert_eq!(second, Ok(Value::Nil));
+        assert!(matches!(first, Ok(crate::link::Reply::Array(_))), "{first:?}");
+        assert_eq!(second, Ok(crate::link::Reply::Nil));
     }
 }
 
@@ -109,7 +109,7 @@ async fn a_blocking_read_whose_slot_moves_away_leads_to_the_new_node() {
     assert!(said.contains("MOVED"), "{said}");
     let mut exclusive = link.exclusive(&key).await.unwrap();
     ask(&link, &format!("RPUSH {key} x")).await.unwrap();
-    assert!(matches!(exclusive.ask(&command(&format!("BLPOP {key} 0"))).await, Ok(Value::Array(_))));
+    assert!(matches!(exclusive.ask(&command(&format!("BLPOP {key} 0"))).await, Ok(crate::link::Reply::Array(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,7 +28,7 @@ async fn it_writes_again_soon_after_the_master_was_killed() {
     assert!(read.await.unwrap().is_err(), "a read on the dead master came to a good end");
     let mut exclusive = link.exclusive("jobs").await.unwrap();
     ask(&link, "RPUSH jobs x").await.unwrap();
-    assert!(matches!(exclusive.ask(&command("BLPOP jobs 0")).await, Ok(Value::Array(_))));
+    assert!(matches!(exclusive.ask(&command("BLPOP jobs 0")).await, Ok(crate::link::Reply::Array(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -47,7 +47,7 @@ async fn a_read_that_blocks_holds_nobody_up_and_can_be_ended() {
     let read = tokio::spawn(async move { exclusive.ask(&command("BLPOP jobs 0")).await });
     eventually("the read blocks", async || text(&link, "INFO clients").await.contains("blocked_clients:1")).await;
     link.unblock(id).await.unwrap();
-    assert_eq!(read.await.unwrap(), Ok(Value::Nil));
+    assert_eq!(read.await.unwrap(), Ok(crate::link::Reply::Nil));
 }
 
 #[tokio::test]
@@ -55,9 +55,9 @@ async fn a_read_may_block_for_longer_than_an_answer_may_take() {
     let server = RedisServer::start();
     let link = open(&server.url()).await;
     let mut exclusive = link.exclusive("jobs").await.unwrap();
-    assert_eq!(exclusive.ask(&command("BLPOP jobs 5.2")).await, Ok(Value::Nil));
+    assert_eq!(exclusive.ask(&command("BLPOP jobs 5.2")).await, Ok(crate::link::Reply::Nil));
     ask(&link, "RPUSH jobs a").await.unwrap();
-    assert!(matches!(exclusive.ask(&command("BLPOP jobs 0")).await, Ok(Value::Array(_))));
+    assert!(matches!(exclusive.ask(&command("BLPOP jobs 0")).await, Ok(crate::link::Reply::Array(_))));
 }
 
 #[tokio::test]

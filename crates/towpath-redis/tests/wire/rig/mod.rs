@@ -24,6 +24,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Everything is looked at ten times as often as outside of tests. Old workers say ten times as often that they live.
 pub(crate) const TIMING: Timing = Timing {
+    all_workers_in_process: false,
     abandoned_after: Duration::from_secs(3),
     sweep_every: Duration::from_millis(1_500),
     look_for_old_every: Duration::from_secs(1),
