@@ -11,11 +11,13 @@
 
 mod caller;
 mod gauge;
+mod locks;
 mod wire;
 mod worker;
 
 pub use caller::FloorCaller;
 pub use gauge::{Gauge, Reading};
+pub use locks::LockFloor;
 pub use worker::FloorWorker;
 
 use redis::{Client, Connection};

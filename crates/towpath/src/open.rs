@@ -9,7 +9,9 @@ use towpath_core::clock::Clock;
 use towpath_core::store::{Durability, Store};
 pub use towpath_redis::acl_rule;
 pub use towpath_redis::doctor::{Check, Examination, Verdict};
-pub use towpath_redis::floor::{Floor as RedisFloor, FloorCaller as RedisFloorCaller, Gauge as FloorGauge, Reading as FloorReading};
+pub use towpath_redis::floor::{
+    Floor as RedisFloor, FloorCaller as RedisFloorCaller, Gauge as FloorGauge, LockFloor as RedisLockFloor, Reading as FloorReading,
+};
 use towpath_redis::{RedisOptions, RedisStore, Unfit};
 pub use towpath_sqlite::floor::Floor;
 use towpath_sqlite::{Location, OpenOptions, SqliteStore};

@@ -6,6 +6,7 @@ mod folder;
 mod growth;
 mod idle;
 mod load;
+mod locks;
 mod measure;
 mod pace;
 mod place;
@@ -52,6 +53,9 @@ What is measured:
   pace    half of the most calls/s that were found, at a steady pace: how late
           are the latest answers?
   growth  the same calls spread over 100 functions, and with many calls waiting
+  locks   64 tasks that take and give back a lock of their own, against SET NX PX and
+          a script that compares and deletes; and how long a lock takes from one
+          of ten who wait to the next
   idle    memory of a server with nothing to do, and its commands to a Redis
 
 All keys and files have names of their own and are removed.";
@@ -91,6 +95,7 @@ enum Measurement {
     Calls,
     Pace,
     Growth,
+    Locks,
     Idle,
 }
 
