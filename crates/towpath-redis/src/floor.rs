@@ -12,12 +12,14 @@
 mod caller;
 mod gauge;
 mod limiter;
+mod locks;
 mod wire;
 mod worker;
 
 pub use caller::FloorCaller;
 pub use gauge::{Gauge, Reading};
 pub use limiter::LimitFloor;
+pub use locks::LockFloor;
 pub use worker::FloorWorker;
 
 use redis::{Client, Connection};

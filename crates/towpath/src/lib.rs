@@ -75,8 +75,8 @@ pub use handler::{FunctionOptions, RawHandler};
 pub use ids::SystemIds;
 pub use observed::Observer;
 pub use open::{
-    Check, Examination, Floor, FloorGauge, FloorReading, LimitFloor, OpenError, RedisFloor, RedisFloorCaller, Verdict, acl_rule, examine,
-    redis_prefix, shown,
+    Check, Examination, Floor, FloorGauge, FloorReading, LimitFloor, OpenError, RedisFloor, RedisFloorCaller, RedisLockFloor, Verdict,
+    acl_rule, examine, redis_prefix, shown,
 };
 pub use params::ParamProblem;
 pub use towpath::{Towpath, TowpathBuilder};

@@ -10,7 +10,8 @@ use towpath_core::store::{Durability, Store};
 pub use towpath_redis::acl_rule;
 pub use towpath_redis::doctor::{Check, Examination, Verdict};
 pub use towpath_redis::floor::{
-    Floor as RedisFloor, FloorCaller as RedisFloorCaller, Gauge as FloorGauge, LimitFloor, Reading as FloorReading,
+    Floor as RedisFloor, FloorCaller as RedisFloorCaller, Gauge as FloorGauge, LimitFloor, LockFloor as RedisLockFloor,
+    Reading as FloorReading,
 };
 use towpath_redis::{RedisOptions, RedisStore, Unfit};
 pub use towpath_sqlite::floor::Floor;

@@ -1,15 +1,14 @@
 -- locks/acquire.lua = LockStore::lock_acquire, behind scope.lua. Rust twin: towpath-core lock/acquire.rs
 -- Takes the lock, joins its queue, or says who is in the way.
--- ARGV  6 lock_id  7 execution_id ('' = none)  8 request_id  9 waiter ('' = does not wait)
---       10 identity, JSON up to and with '"fence":'  11 lease_ms  12 max_hold_ms  13 max_holds  14 waiter_ttl_ms  15 waiters_max
---       16 claim_ms  17 orphan_grace_ms (0 = for ever)
--- reply {'granted' | 'replayed' | 'reentered', fence, lease end, cap, holds, previous, granted at}
---         previous: none | released | expired | orphan
+-- ARGV  4 lock_id  5 execution_id ('' = none)  6 request_id  7 waiter ('' = does not wait)
+--       8 identity, JSON up to and with '"fence":'  9 lease_ms  10 max_hold_ms  11 max_holds
+--       12 waiter_ttl_ms, waiters_max, claim_ms and orphan_grace_ms (0 = for ever), with spaces between them
+-- reply {'granted', fence, previous: none | released | expired | orphan}
+--       {'replayed' | 'reentered', fence, lease end, cap, holds, granted at}
 --       {'self', fence, lease end} | {'spent'} | {'full', waiters}
 --       {'busy', 'towpath' | 'legacy' | 'queue', free in ms (-1 = nobody knows), rank (-1 = not queued), counter, identity, lease end}
-local lock_id, execution, request, waiter, identity = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
-local lease, max_hold, max_holds = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
-local claim, grace = tonumber(ARGV[16]), tonumber(ARGV[17])
+local lock_id, execution, request, waiter, identity = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local lease, max_hold, max_holds = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 
 local counter = redis.call('GET', C)
 local counter_fence, attempts = read_counter(counter)
@@ -22,18 +21,23 @@ local held = is_held(r, counter, counter_fence, meta)
 -- The holder itself, or a late copy of a question that is over.
 if held and r.id == lock_id then
   if r.request == request then
-    return {'replayed', r.fence, r.lease_end, r.cap, r.holds, 'none', tonumber(r.at)}
+    return {'replayed', r.fence, r.lease_end, r.cap, r.holds, tonumber(r.at)}
   end
   if r.holds >= max_holds then return {'self', r.fence, r.lease_end} end
   r.holds, r.request, r.lease_end = r.holds + 1, request, math.max(r.lease_end, math.min(now + lease, r.cap))
   write_record(r)
   publish(r)
-  return {'reentered', r.fence, r.lease_end, r.cap, r.holds, 'none', tonumber(r.at)}
+  return {'reentered', r.fence, r.lease_end, r.cap, r.holds, tonumber(r.at)}
 end
 if r.last_request == request then return {'spent'} end
 
 -- Is it free?
 local free, orphan, changed = not held and (not counter or counter_fence), false, false
+local waiter_ttl, waiters_max, claim, grace
+if not free or r.arrivals > 0 then
+  waiter_ttl, waiters_max, claim, grace = string.match(ARGV[12], '^(%d+) (%d+) (%d+) (%d+)$')
+  grace = tonumber(grace)
+end
 if not held and not free then
   if foreign(r, meta) then
     changed, r.watched = r.watched ~= nil, nil
@@ -92,7 +96,7 @@ if free and not turn_in then
     redis.call('SADD', set, 'lock:' .. scope)
     if redis.call('PTTL', set) < life then redis.call('PEXPIRE', set, int(life)) end
   end
-  return {'granted', fence, r.lease_end, r.cap, 1, previous, now}
+  return {'granted', fence, previous}
 end
 
 -- Busy: it queues, if it wants to.
@@ -101,14 +105,14 @@ if waiter ~= '' then
   local place = redis.call('ZSCORE', W, waiter)
   if not place then
     local waiters = redis.call('ZCARD', W)
-    if waiters >= tonumber(ARGV[15]) then
+    if waiters >= tonumber(waiters_max) then
       if changed then write_record(r) end
       return {'full', waiters}
     end
     r.arrivals = r.arrivals + 1
     redis.call('ZADD', W, int(r.arrivals), waiter)
   end
-  redis.call('ZADD', D, int(now + tonumber(ARGV[14])), waiter)
+  redis.call('ZADD', D, int(now + tonumber(waiter_ttl)), waiter)
   rank = redis.call('ZRANK', W, waiter)
   redis.call('PEXPIRE', W, lifetime(HOUR))
   redis.call('PEXPIRE', D, lifetime(HOUR))

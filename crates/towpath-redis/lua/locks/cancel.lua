@@ -1,8 +1,8 @@
 -- locks/cancel.lua = LockStore::lock_cancel, behind scope.lua. Rust twin: towpath-core lock/cancel.rs
 -- A waiter gives up. A grant whose answer never arrived is undone.
--- ARGV  6 waiter ('' = it had no place)  7 request_id
+-- ARGV  4 waiter ('' = it had no place)  5 request_id
 -- reply {'cancelled'} | {'not_queued'} | {'was_granted', fence}
-local waiter, request = ARGV[6], ARGV[7]
+local waiter, request = ARGV[4], ARGV[5]
 
 local was_head = waiter ~= '' and redis.call('ZRANGE', W, 0, 0)[1] == waiter
 local queued = redis.call('ZREM', W, waiter) == 1

@@ -1,12 +1,12 @@
 -- locks/finish.lua = LockStore::lock_end, behind scope.lua. Rust twin: towpath-core lock/end.rs
 -- Ends a tenure, ours or an old workflow's, when its recorded owner matches. Compare and delete in one step.
 -- An identity that is not ours is judged by the caller, which reads JSON as the law does: it comes again with the identity that it approved of.
--- ARGV  6 by: lock_id | execution_id | counter  7 value (counter: '=' and the text as it was seen, '' = there was none)
---       8 identity that the caller approved of ('' = none yet)
+-- ARGV  4 by: lock_id | execution_id | counter  5 value (counter: '=' and the text as it was seen, '' = there was none)
+--       6 identity that the caller approved of ('' = none yet)
 -- reply {'ended', identity, lease end (of a tenure of ours)} | {'still_held', holds} | {'already'}
 --       {'absent', 1 = a counter stands there without identity} | {'not_holder', identity, lease end} | {'changed', counter}
 --       {'judge', identity, lock id of the latest release}    nothing was touched
-local by, value, approved = ARGV[6], ARGV[7], ARGV[8]
+local by, value, approved = ARGV[4], ARGV[5], ARGV[6]
 
 local counter, meta = redis.call('GET', C), redis.call('GET', M)
 local counter_fence = read_counter(counter)

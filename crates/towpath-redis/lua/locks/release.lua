@@ -1,9 +1,9 @@
 -- locks/release.lua = LockStore::lock_release, behind scope.lua. Rust twin: towpath-core lock/release.rs
 -- Ends the tenure of a fence. Safe to repeat; a later holder is never touched.
--- ARGV  6 fence
+-- ARGV  4 fence
 -- reply {'released', 1} | {'still_held', 0, holds} | {'already', 0} | {'expired', ended} | {'lost', ended, 'replaced' | 'absent', identity}
 --       ended: 1 = by this the tenure is no more; identity: of who has the lock now
-local fence = tonumber(ARGV[6])
+local fence = tonumber(ARGV[4])
 
 local counter = redis.call('GET', C)
 local counter_fence = read_counter(counter)

@@ -1,9 +1,9 @@
 -- locks/renew.lua = LockStore::lock_renew, behind scope.lua. Rust twin: towpath-core lock/renew.rs
 -- Prolongs the lease of one tenure and puts counter and sidecar back as they were, or says that it is lost.
--- ARGV  6 fence  7 lease_ms
+-- ARGV  4 fence  5 lease_ms
 -- reply {'renewed', lease end (never beyond the cap), attempts of old callers since the last renewal, 1 = something was healed}
 --       {'lost', 'expired' | 'max_hold' | 'replaced' | 'absent', 1 = the tenure is no more}
-local fence, lease = tonumber(ARGV[6]), tonumber(ARGV[7])
+local fence, lease = tonumber(ARGV[4]), tonumber(ARGV[5])
 
 local counter = redis.call('GET', C)
 local counter_fence, attempts = read_counter(counter)

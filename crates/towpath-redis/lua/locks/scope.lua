@@ -6,76 +6,80 @@
 --       4 W  zset    towpath:{C}:w            waiter -> number of its arrival
 --       5 D  zset    towpath:{C}:d            waiter -> alive until, ms
 --       6 L  zset    towpath:lock:index       scope -> lease end (left out in a Cluster)
--- ARGV  1 now_ms  2 keep_ms (0 = keys expire when they are of no use; else all of them after so long, for a clock that is moved by hand)
---       3 scope  4 prefix of an execution's set ('' in a Cluster)  5 prefix of a node's channel
+-- ARGV  1 now_ms  2 scope  3 keep_ms, a space, the prefix of a node's channel, a space, the prefix of an execution's set
+--         keep_ms: 0 = keys expire when they are of no use; else all of them after so long, for a clock that is moved by hand
+--         the prefix of an execution's set is empty in a Cluster
 --
--- The record is one line of words, '-' for what is not there, and the texts that they measure:
---   version  highest fence  fence of the latest release  arrivals  free since  orphan: first seen, last seen, value
+-- The record is one line of words, '-' for what is not there:
+--   version  highest fence  fence of the latest release  arrivals  free since  orphan: first seen/last seen/value
 --   request of the latest release, '=' before it  bytes of its lock id
---   tenure: fence  lease end  cap  holds  granted at  request, '=' before it  bytes of lock id  bytes of execution id
---   line break, then without a break: lock id of the latest release, lock id, execution id, identity
+-- then that lock id, and if there is a tenure, without a break, another line of words:
+--   fence  lease end  cap  holds  granted at  request, '=' before it  bytes of lock id  bytes of execution id
+-- and without a break lock id, execution id and identity.
 -- The numbers judge. A TTL only sweeps, a little late.
-local C, M, S, W, D, L = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local now, keep_ms, scope, sets, channels = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+local C, M, S, W, D, L = unpack(KEYS)
+local now, scope = tonumber(ARGV[1]), ARGV[2]
+local keep_ms, channels, sets = string.match(ARGV[3], '^(%d+) (%S+) (.*)$')
 local EPOCH, HOUR, LATE = 1704067200000, 3600000, 1000
 
 local function int(number) return string.format('%d', number) end
 
 local function lifetime(ms)
-  if keep_ms > 0 then return keep_ms end
+  if keep_ms ~= '0' then return keep_ms end
   return int(math.max(ms, 1))
 end
 
 -- The fence that a counter carries and what old callers have added to it; nothing when it is theirs, or no number.
 local function read_counter(text)
-  local sign, digits = string.match(text or '', '^([+-]?)(%d+)$')
-  if not digits or sign == '-' or #digits < 7 or #digits > 18 then return nil, 0 end
+  local digits = text and string.match(text, '^+?(%d+)$')
+  if not digits or #digits < 7 or #digits > 18 then return nil, 0 end
   local fence = tonumber(string.sub(digits, 1, -7))
   return fence > 0 and fence or nil, tonumber(string.sub(digits, -6))
 end
 
-local WORDS = '^1 (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)\n()'
-
 local function read_record()
   local text = redis.call('GET', S)
   if not text then return {high = 0, last = 0, arrivals = 0} end
-  local high, last, arrivals, free_since, watched, seen, value, last_request, last_size, fence, lease_end, cap, holds, at, request,
-    size, execution_size, begin = string.match(text, WORDS)
+  local high, last, arrivals, free_since, watch, request, size, at = string.match(text, '^1 (%d+) (%d+) (%d+) (%S+) (%S+) (%S+) (%S+)\n()')
   if not high then return redis.error_reply('WRONGTYPE ' .. S .. ' is no record of a lock') end
-  local r = {
-    high = tonumber(high), last = tonumber(last), arrivals = tonumber(arrivals), free_since = tonumber(free_since),
-    watched = tonumber(watched), seen = tonumber(seen), value = tonumber(value),
-    last_request = last_request ~= '-' and string.sub(last_request, 2) or nil,
-  }
-  local ends = begin
-  if last_size ~= '-' then
-    ends = begin + tonumber(last_size)
-    r.last_id = string.sub(text, begin, ends - 1)
+  local r = {high = tonumber(high), last = tonumber(last), arrivals = tonumber(arrivals)}
+  if free_since ~= '-' then r.free_since = tonumber(free_since) end
+  if watch ~= '-' then
+    local watched, seen, value = string.match(watch, '^(%d+)/(%d+)/(.+)$')
+    r.watched, r.seen, r.value = tonumber(watched), tonumber(seen), tonumber(value)
   end
-  if fence ~= '-' then
-    local of_execution = ends + tonumber(size)
-    local of_identity = of_execution + tonumber(execution_size)
-    r.fence, r.lease_end, r.cap, r.holds, r.at = tonumber(fence), tonumber(lease_end), tonumber(cap), tonumber(holds), at
-    r.request, r.id = string.sub(request, 2), string.sub(text, ends, of_execution - 1)
-    r.execution, r.meta = string.sub(text, of_execution, of_identity - 1), string.sub(text, of_identity)
+  if request ~= '-' then r.last_request = string.sub(request, 2) end
+  if size ~= '-' then
+    local last_id = at
+    at = at + size
+    r.last_id = string.sub(text, last_id, at - 1)
+  end
+  if at <= #text then
+    local fence, lease_end, cap, holds, granted_at, asked_as, id_size, execution_size, id =
+      string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) =(%S+) (%d+) (%d+)\n()', at)
+    local execution = id + id_size
+    local meta = execution + execution_size
+    r.fence, r.lease_end, r.cap, r.holds, r.at = tonumber(fence), tonumber(lease_end), tonumber(cap), tonumber(holds), granted_at
+    r.request, r.id = asked_as, string.sub(text, id, execution - 1)
+    r.execution, r.meta = string.sub(text, execution, meta - 1), string.sub(text, meta)
   end
   return r
 end
 
 local function write_record(r)
-  local tenure = '- - - - - - - -'
-  local until_ms = math.max(now, r.high * 100 + EPOCH) -- when the clock has caught up with the fence, nothing needs to be remembered
+  local ends = math.max(now, r.high * 100 + EPOCH) -- when the clock has caught up with the fence, nothing needs to be remembered
+  local watch = r.watched and string.format('%d/%d/%d', r.watched, r.seen, r.value) or '-'
+  local last_id = r.last_id or ''
+  local text = string.format('1 %d %d %d %s %s %s %s\n', r.high, r.last, r.arrivals, r.free_since and int(r.free_since) or '-', watch,
+    r.last_request and '=' .. r.last_request or '-', r.last_id and #last_id or '-')
   if r.fence then
-    tenure = int(r.fence) .. ' ' .. int(r.lease_end) .. ' ' .. int(r.cap) .. ' ' .. r.holds .. ' ' .. r.at .. ' =' .. r.request .. ' '
-      .. #r.id .. ' ' .. #r.execution
-    until_ms = math.max(until_ms, r.lease_end)
+    local tenure = string.format('%d %d %d %d %s =%s %d %d\n', r.fence, r.lease_end, r.cap, r.holds, r.at, r.request, #r.id, #r.execution)
+    text = text .. last_id .. tenure .. r.id .. r.execution .. r.meta
+    ends = math.max(ends, r.lease_end)
+  else
+    text = text .. last_id
   end
-  local watch = r.watched and int(r.watched) .. ' ' .. int(r.seen) .. ' ' .. int(r.value) or '- - -'
-  local text = '1 ' .. int(r.high) .. ' ' .. int(r.last) .. ' ' .. int(r.arrivals) .. ' ' .. (r.free_since and int(r.free_since) or '-')
-    .. ' ' .. watch .. ' ' .. (r.last_request and '=' .. r.last_request or '-') .. ' ' .. (r.last_id and #r.last_id or '-') .. ' '
-    .. tenure .. '\n' .. (r.last_id or '')
-  if r.fence then text = text .. r.id .. r.execution .. r.meta end
-  redis.call('SET', S, text, 'PX', lifetime(until_ms - now + 2 * HOUR))
+  redis.call('SET', S, text, 'PX', lifetime(ends - now + 2 * HOUR))
 end
 
 -- The sidecar, unless it is what our own latest tenure left behind.

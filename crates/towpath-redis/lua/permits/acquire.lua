@@ -1,12 +1,12 @@
 -- permits/acquire.lua = LockStore::permit_acquire, behind scope.lua. Rust twin: towpath-core permit/acquire.rs
 -- Takes the units if everybody who waits ahead fits as well, else joins the queue.
--- ARGV  6 lock_id  7 execution_id ('' = none)  8 waiter ('' = does not wait)  9 limit  10 weight  11 lease_ms  12 max_hold_ms
---       13 waiter_ttl_ms  14 waiters_max  15 claim_ms
+-- ARGV  4 lock_id  5 execution_id ('' = none)  6 waiter ('' = does not wait)  7 limit  8 weight  9 lease_ms  10 max_hold_ms
+--       11 waiter_ttl_ms  12 waiters_max  13 claim_ms
 -- reply {'granted' | 'replayed', fence, lease end, cap, units left} | {'never'} | {'full', waiters}
 --       {'busy', free in ms (-1 = nobody knows), rank (-1 = not queued), units left}
-local lock_id, execution, waiter = ARGV[6], ARGV[7], ARGV[8]
-local limit, weight, lease, max_hold = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
-local claim = tonumber(ARGV[15])
+local lock_id, execution, waiter = ARGV[4], ARGV[5], ARGV[6]
+local limit, weight, lease, max_hold = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local claim = tonumber(ARGV[13])
 
 if weight > limit then return {'never'} end
 for _, lapsed in ipairs(redis.call('ZRANGEBYSCORE', P, '-inf', now)) do
@@ -82,10 +82,10 @@ local rank = -1
 if waiter ~= '' then
   if not redis.call('ZSCORE', W, waiter) then
     local waiters = redis.call('ZCARD', W)
-    if waiters >= tonumber(ARGV[14]) then return {'full', waiters} end
+    if waiters >= tonumber(ARGV[12]) then return {'full', waiters} end
     redis.call('ZADD', W, redis.call('HINCRBY', X, 'n', 1), waiter)
   end
-  redis.call('ZADD', D, int(now + tonumber(ARGV[13])), waiter)
+  redis.call('ZADD', D, int(now + tonumber(ARGV[11])), waiter)
   redis.call('HSET', V, waiter, int(weight))
   rank = redis.call('ZRANK', W, waiter)
   for _, key in ipairs({W, D, V, X}) do keep(key, key == X and 2 * HOUR or HOUR) end

@@ -1,8 +1,8 @@
 -- permits/release.lua = LockStore::permit_release, behind scope.lua. Rust twin: towpath-core permit/release.rs
 -- Gives permits back, one by its lock id or all of an execution, or takes a waiter out of the queue. Safe to repeat.
--- ARGV  6 by: permit | execution_id | waiter  7 value  8 fence (by permit only; '' = any)
+-- ARGV  4 by: permit | execution_id | waiter  5 value  6 fence (by permit only; '' = any)
 -- reply how many that were
-local by, value, fence = ARGV[6], ARGV[7], tonumber(ARGV[8])
+local by, value, fence = ARGV[4], ARGV[5], tonumber(ARGV[6])
 
 local gone = 0
 if by == 'permit' then

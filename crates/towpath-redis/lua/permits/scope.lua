@@ -7,18 +7,19 @@
 --       4 D  zset  ..:d    waiter -> alive until, ms
 --       5 V  hash  ..:v    waiter -> units that it wants
 --       6 X  hash  ..:x    u units in use, n arrivals, h highest fence, s since when a silent head could have entered
--- ARGV  1 now_ms  2 keep_ms (0 = keys expire when they are of no use; else all of them after so long, for a clock that is moved by hand)
---       3 index member, as in 'sem:<scope>'  4 prefix of an execution's set ('' in a Cluster)  5 prefix of a node's channel
+-- ARGV  1 now_ms  2 index member, as in 'sem:<scope>'  3 keep_ms, a space, the prefix of a node's channel, a space, the prefix of an
+--         execution's set, as in locks/scope.lua
 -- The numbers judge. A TTL only sweeps.
 local P, Q, W, D, V, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local now, keep_ms, member, sets, channels = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+local now, member = tonumber(ARGV[1]), ARGV[2]
+local keep_ms, channels, sets = string.match(ARGV[3], '^(%d+) (%S+) (.*)$')
 local EPOCH, HOUR = 1704067200000, 3600000
 
 local function int(number) return string.format('%d', number) end
 
 -- Several holders and waiters share these keys: their time is never made shorter.
 local function keep(key, ms)
-  if keep_ms > 0 then ms = keep_ms end
+  if keep_ms ~= '0' then ms = tonumber(keep_ms) end
   if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, int(ms)) end
 end
 

@@ -52,12 +52,17 @@ pub(crate) struct Locks {
     pub(crate) keys: SharedKeys,
     /// How long keys are kept whatever they hold, ms; 0 where they expire when they are of no use.
     keep_ms: i64,
+    /// What every script is told about the store.
+    surroundings: String,
 }
 
 impl Locks {
     /// `by_hand`: the clock is moved by a test, and the server's own time means nothing.
     pub(crate) fn new(keys: SharedKeys, by_hand: bool) -> Self {
-        Self { keys, keep_ms: if by_hand { millis(KEPT_BY_HAND) } else { 0 } }
+        let keep_ms = if by_hand { millis(KEPT_BY_HAND) } else { 0 };
+        let executions = if keys.is_cluster { "" } else { &*keys.executions };
+        let surroundings = format!("{keep_ms} {} {executions}", keys.channels);
+        Self { keys, keep_ms, surroundings }
     }
 
     /// How long a key is kept that is of use for so long.
@@ -88,13 +93,10 @@ impl RedisStore {
 
     /// What all scripts are handed first. `member` is how the indexes name the scope.
     fn lock_args(&self, member: &str, now: Timestamp) -> Args {
-        let Locks { keys, keep_ms } = &self.shared.locks;
-        let mut args = Args::with_capacity(17);
+        let mut args = Args::with_capacity(14);
         args.number(now.as_millis());
-        args.number(keep_ms);
         args.push(member);
-        args.push(if keys.is_cluster { "" } else { &keys.executions });
-        args.push(&keys.channels);
+        args.push(&self.shared.locks.surroundings);
         args
     }
 

@@ -35,7 +35,7 @@ impl RedisStore {
             }
             said => said?,
         };
-        let reply = read_acquired(&said, now)?;
+        let reply = read_acquired(&said, want, now)?;
         if let AcquireReply::Granted(grant) | AcquireReply::Reentered(grant) = &reply {
             self.shared.locks.note_due(&self.shared.agenda, grant.lease_end, now);
             let meta = (said.outcome() == "granted").then(|| identity(want, now) + &format!("{},\"towpath\":1}}", grant.fence));
@@ -215,41 +215,45 @@ fn acquire_args(mut args: Args, want: &AcquireLock, now: Timestamp) -> Args {
     args.number(millis(want.lease));
     args.number(millis(want.max_hold));
     args.number(want.max_holds);
-    args.number(millis(want.waiter_ttl));
-    args.number(want.waiters_max);
-    args.number(millis(want.claim));
-    args.number(millis(want.orphan_grace));
+    let (waiter_ttl, claim, grace) = (millis(want.waiter_ttl), millis(want.claim), millis(want.orphan_grace));
+    args.number(format_args!("{waiter_ttl} {} {claim} {grace}", want.waiters_max));
     args
 }
 
-fn read_acquired(said: &Said, now: Timestamp) -> Result<AcquireReply, StoreError> {
-    let grant = || {
-        let previous = match said.word(5) {
-            "none" => Previous::None,
-            "released" => Previous::Released,
-            "expired" => Previous::Expired,
-            "orphan" => Previous::Orphan,
-            _ => return Err(said.strange()),
-        };
-        Ok(Grant {
-            fence: said.fence(1)?,
-            now,
-            lease_end: said.instant(2)?,
-            max_hold_end: said.instant(3)?,
-            holds: said.count(4)?,
-            previous,
-            locked_at: said.instant(6)?,
-        })
-    };
+fn read_acquired(said: &Said, want: &AcquireLock, now: Timestamp) -> Result<AcquireReply, StoreError> {
     Ok(match said.outcome() {
-        "granted" => AcquireReply::Granted(grant()?),
-        "replayed" => AcquireReply::Replayed(grant()?),
-        "reentered" => AcquireReply::Reentered(grant()?),
+        "granted" => {
+            let previous = match said.word(2) {
+                "none" => Previous::None,
+                "released" => Previous::Released,
+                "expired" => Previous::Expired,
+                "orphan" => Previous::Orphan,
+                _ => return Err(said.strange()),
+            };
+            let max_hold_end = now + want.max_hold;
+            let lease_end = (now + want.lease).min(max_hold_end);
+            AcquireReply::Granted(Grant { fence: said.fence(1)?, now, lease_end, max_hold_end, holds: 1, previous, locked_at: now })
+        }
+        "replayed" => AcquireReply::Replayed(read_tenure(said, now)?),
+        "reentered" => AcquireReply::Reentered(read_tenure(said, now)?),
         "self" => AcquireReply::SelfHeld { fence: said.fence(1)?, lease_end: said.instant(2)? },
         "spent" => AcquireReply::Spent,
         "full" => AcquireReply::QueueFull { waiters: said.count(1)? },
         "busy" => AcquireReply::Busy(read_busy(said)?),
         _ => return Err(said.strange()),
+    })
+}
+
+/// A tenure that was there before.
+fn read_tenure(said: &Said, now: Timestamp) -> Result<Grant, StoreError> {
+    Ok(Grant {
+        fence: said.fence(1)?,
+        now,
+        lease_end: said.instant(2)?,
+        max_hold_end: said.instant(3)?,
+        holds: said.count(4)?,
+        previous: Previous::None,
+        locked_at: said.instant(5)?,
     })
 }
 

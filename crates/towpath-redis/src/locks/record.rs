@@ -10,59 +10,45 @@ use towpath_core::time::Timestamp;
 pub(super) fn read_record(text: &str) -> Option<LockState> {
     let (line, texts) = text.split_once('\n')?;
     let words: Vec<&str> = line.split(' ').collect();
-    let [
-        "1",
-        high,
-        last,
-        arrivals,
-        free_since,
-        watched,
-        seen,
-        value,
-        last_request,
-        last_size,
-        fence,
-        lease_end,
-        cap,
-        holds,
-        at,
-        request,
-        size,
-        execution_size,
-    ] = words[..]
-    else {
-        return None;
-    };
+    let ["1", high, last, arrivals, free_since, watch, last_request, last_size] = words[..] else { return None };
     let mut texts = Texts(texts);
     let last_id = if last_size == "-" { None } else { Some(LockId::new(texts.take(last_size)?).ok()?) };
     let mut state = LockState {
         fence_high: Fence::new(high.parse().ok()?),
         free_since: instant(free_since),
         last: LastRelease { fence: Fence::new(last.parse().ok()?), lock_id: last_id, request_id: request_id(last_request) },
-        orphan_watch: instant(watched).zip(instant(seen)).zip(value.parse().ok()).map(|((since, seen_at), value)| OrphanWatch {
-            since,
-            seen_at,
-            value,
-        }),
+        orphan_watch: if watch == "-" { None } else { Some(read_watch(watch)?) },
+        tenure: if texts.0.is_empty() { None } else { Some(read_tenure(texts.0)?) },
         ..LockState::default()
     };
     state.queue.arrivals = arrivals.parse().ok()?;
-    if fence != "-" {
-        let lock_id = LockId::new(texts.take(size)?).ok()?;
-        let execution = texts.take(execution_size)?;
-        state.tenure = Some(Tenure {
-            lock_id,
-            fence: Fence::new(fence.parse().ok()?),
-            holds: holds.parse().ok()?,
-            execution_id: if execution.is_empty() { None } else { Some(ExecutionId::new(execution).ok()?) },
-            request_id: request_id(request)?,
-            lease_end: instant(lease_end)?,
-            max_hold_end: instant(cap)?,
-            meta: Arc::from(texts.0),
-            locked_at: instant(at)?,
-        });
-    }
     Some(state)
+}
+
+fn read_watch(word: &str) -> Option<OrphanWatch> {
+    let mut parts = word.split('/');
+    let (since, seen_at, value) = (instant(parts.next()?)?, instant(parts.next()?)?, parts.next()?.parse().ok()?);
+    Some(OrphanWatch { since, seen_at, value })
+}
+
+fn read_tenure(text: &str) -> Option<Tenure> {
+    let (line, texts) = text.split_once('\n')?;
+    let words: Vec<&str> = line.split(' ').collect();
+    let [fence, lease_end, cap, holds, at, request, size, execution_size] = words[..] else { return None };
+    let mut texts = Texts(texts);
+    let lock_id = LockId::new(texts.take(size)?).ok()?;
+    let execution = texts.take(execution_size)?;
+    Some(Tenure {
+        lock_id,
+        fence: Fence::new(fence.parse().ok()?),
+        holds: holds.parse().ok()?,
+        execution_id: if execution.is_empty() { None } else { Some(ExecutionId::new(execution).ok()?) },
+        request_id: request_id(request)?,
+        lease_end: instant(lease_end)?,
+        max_hold_end: instant(cap)?,
+        meta: Arc::from(texts.0),
+        locked_at: instant(at)?,
+    })
 }
 
 /// Texts one after the other.
@@ -90,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_is_written() {
-        let text = "1 9 8 3 - 5 6 -7 =q-1 3 9 100 200 2 50 =q-2 2 4\nold\n\"4711{\"lock_id\":\"\\n\\\"\"}";
+        let text = "1 9 8 3 - 5/6/-7 =q-1 3\nold9 100 200 2 50 =q-2 2 4\n\n\"4711{\"lock_id\":\"\\n\\\"\"}";
         let state = read_record(text).unwrap();
         assert_eq!((state.fence_high, state.last.fence, state.queue.arrivals), (Fence::new(9), Fence::new(8), 3));
         assert_eq!(state.last.lock_id.as_ref().map(LockId::as_str), Some("old"));
@@ -102,7 +88,7 @@ mod tests {
 
     #[test]
     fn what_is_no_record_is_refused_and_no_panic() {
-        for text in ["", "\n", "1", "2 0 0 0 - - - - - - - - - - - - - -\n", "1 0 0 0 - - - - - 9 - - - - - - - -\nshort", "1 x\n"] {
+        for text in ["", "\n", "1", "2 0 0 0 - - - -\n", "1 0 0 0 - - - 9\nshort", "1 0 0 0 - 5 - -\n", "1 0 0 0 - - - -\n9 1\n", "1 x\n"] {
             assert_eq!(read_record(text), None, "{text:?}");
         }
     }

@@ -71,6 +71,9 @@ pub(super) fn findings(report: &Report) -> Vec<Finding> {
     };
     grown("functions", &report.functions);
     grown("calls waiting", &report.backlog);
+    if let Some(locks) = &report.locks {
+        found.extend(locks.findings());
+    }
     if let Some(idle) = &report.idle {
         found.push(Finding::new("memory of an idle server", idle.rss_bytes as f64 / 1e6, "MB", Aim::AtMost(40.0)));
         if let Some(commands) = idle.commands_per_second {

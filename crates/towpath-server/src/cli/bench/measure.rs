@@ -7,6 +7,7 @@ use super::growth::{self, Backlog, Growth};
 use super::idle::IdleServer;
 use super::limits;
 use super::load::{self, Load};
+use super::locks;
 use super::pace::{self, Paced};
 use super::place::Target;
 use super::report::{self, Idle, Queued, Report, Row, StoreFacts};
@@ -30,6 +31,7 @@ pub(super) async fn everything(target: &Target, out: Output, args: &BenchArgs) -
         paced: None,
         functions: None,
         backlog: None,
+        locks: None,
         idle: None,
         queued: None,
         limits: Vec::new(),
@@ -52,6 +54,10 @@ pub(super) async fn everything(target: &Target, out: Output, args: &BenchArgs) -
         out.note(&format!("measuring {} calls waiting …", args.backlog()));
         let (growth, queued) = backlogs(target, args).await?;
         (report.backlog, report.queued) = (Some(growth), queued);
+    }
+    if args.wants(Measurement::Locks) {
+        out.note("measuring locks …");
+        report.locks = Some(locks::run(target, args.short_length()).await?);
     }
     if args.wants(Measurement::Limits) {
         out.note("measuring checks of limits …");

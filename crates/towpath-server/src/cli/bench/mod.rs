@@ -7,6 +7,7 @@ mod growth;
 mod idle;
 mod limits;
 mod load;
+mod locks;
 mod measure;
 mod pace;
 mod place;
@@ -53,6 +54,9 @@ What is measured:
   pace    half of the most calls/s that were found, at a steady pace: how late
           are the latest answers?
   growth  the same calls spread over 100 functions, and with many calls waiting
+  locks   64 tasks that take and give back a lock of their own, against SET NX PX and
+          a script that compares and deletes; and how long a lock takes from one
+          of ten who wait to the next
   limits  checks of limits by 64 tasks, against as many that send Redis INCR and
           EXPIRE in one pipeline
   idle    memory of a server with nothing to do, and its commands to a Redis
@@ -94,8 +98,9 @@ enum Measurement {
     Calls,
     Pace,
     Growth,
-    Idle,
+    Locks,
     Limits,
+    Idle,
 }
 
 pub(crate) async fn run(globals: &Globals, out: Output, mut args: BenchArgs) -> Result<Exit, Failure> {

@@ -10,6 +10,7 @@ use super::floor::FloorMeasured;
 use super::growth::Growth;
 use super::limits::{self, LimitRow};
 use super::load::Measured;
+use super::locks::Locks;
 use super::micros;
 use super::pace::Paced;
 use crate::cli::output::{Output, table};
@@ -22,6 +23,7 @@ pub(super) struct Report {
     pub(super) paced: Option<Paced>,
     pub(super) functions: Option<Growth>,
     pub(super) backlog: Option<Growth>,
+    pub(super) locks: Option<Locks>,
     pub(super) idle: Option<Idle>,
     pub(super) queued: Option<Queued>,
     pub(super) limits: Vec<LimitRow>,
@@ -139,6 +141,9 @@ impl Report {
                 out.line(&format!("cost of a call, {from} {what}: {cost_us_from:.1} us, {to}: {cost_us_to:.1} us"));
             }
         }
+        if let Some(locks) = &self.locks {
+            locks.print(out);
+        }
         if let Some(queued) = &self.queued {
             out.line(&format!("a waiting call takes {:.0} bytes of the store's memory", queued.store_bytes_per_call));
         }
@@ -177,6 +182,7 @@ impl Report {
             "half_load": paced,
             "functions": growth(&self.functions),
             "backlog": growth(&self.backlog),
+            "locks": self.locks.as_ref().map(Locks::json),
             "idle_rss_bytes": self.idle.as_ref().map(|idle| idle.rss_bytes),
             "idle_commands_per_second": self.idle.as_ref().and_then(|idle| idle.commands_per_second).map(tenths),
             "queued": queued,
