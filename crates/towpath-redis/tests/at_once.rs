@@ -30,25 +30,28 @@ fn claim(worker: &str) -> ClaimCalls {
 
 async fn serve(store: &RedisStore, worker: &str) {
     let offers = vec![Offer { definition: definition("add"), concurrency: None }];
-    store.register(RegisterWorker { worker_id: worker_id(worker), kind: "rust".to_owned(), offers }).await.unwrap();
+    store.register(RegisterWorker { worker_id: worker_id(worker), kind: "rust".to_owned(), offers }).await.expect("the server is there");
 }
 
 /// A delivery that the server does not know of: the first one of a worker is always written down, to learn of limits.
 async fn deliver_at_once(caller: &RedisStore, store: &RedisStore, worker: &str, id: &str) -> Delivery {
     for (id, number) in [(format!("{id}-first"), 1), (id.to_owned(), 2)] {
-        assert!(matches!(caller.submit(new_call(&id, "add").timeout(seconds(60))).await.unwrap(), Submitted::Accepted { .. }));
-        let delivery = store.claim(claim(worker)).await.unwrap().pop().expect("a call waits");
+        assert!(matches!(
+            caller.submit(new_call(&id, "add").timeout(seconds(60))).await.expect("the server is there"),
+            Submitted::Accepted { .. }
+        ));
+        let delivery = store.claim(claim(worker)).await.expect("the server is there").pop().expect("a call waits");
         assert_eq!(delivery.id.call_id, call_id(&id));
         if number == 2 {
             return delivery;
         }
-        store.complete(CompleteCalls::one(worker_id(worker), delivery.id, ok("1"))).await.unwrap();
+        store.complete(CompleteCalls::one(worker_id(worker), delivery.id, ok("1"))).await.expect("the server is there");
     }
     unreachable!("the second is returned")
 }
 
 async fn state_seen_by(store: &RedisStore, delivery: &Delivery) -> CallState {
-    store.call(&delivery.id.call_id).await.unwrap().expect("it is kept").call.state
+    store.call(&delivery.id.call_id).await.expect("the server is there").expect("it is kept").call.state
 }
 
 /// Waits until a store sees the call in this state.

@@ -29,7 +29,7 @@ impl Rig {
         let (server, clock) = (RedisServer::start(), VirtualClock::new());
         let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
         let store = RedisStore::open_by_clock(options, Arc::new(clock.clone())).await.expect("the server is up");
-        store.define(definition("add")).await.unwrap();
+        store.define(definition("add")).await.expect("the server is there");
         Self { server, store, clock }
     }
 
@@ -38,7 +38,7 @@ impl Rig {
         let ids: Vec<CallId> = (0..MANY).map(|number| call_id(&format!("c-{number}"))).collect();
         let call = |id: &CallId| self.store.submit(new_call(id.as_str(), "add").timeout(seconds(30)).retain(seconds(600)));
         for submitted in join_all(ids.iter().map(call)).await {
-            assert!(matches!(submitted.unwrap(), Submitted::Accepted { .. }));
+            assert!(matches!(submitted.expect("the server is there"), Submitted::Accepted { .. }));
         }
         assert!(self.count("ZCARD", "index") < MANY / 2, "most of them are on a page");
         ids
@@ -53,7 +53,7 @@ impl Rig {
     async fn listed(&self) -> Vec<(CallId, CallState)> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
-            let page = self.store.calls(&CallFilter::default(), PageRequest { after, limit: 7 }).await.unwrap();
+            let page = self.store.calls(&CallFilter::default(), PageRequest { after, limit: 7 }).await.expect("the server is there");
             all.extend(page.items.into_iter().map(|view| (view.call.call_id, view.call.state)));
             match page.next {
                 Some(next) => after = Some(next),
@@ -66,7 +66,7 @@ impl Rig {
         let functions = vec![ClaimFunction { function: function("add"), max: 100 }];
         let wait = Duration::ZERO;
         let want = ClaimCalls { worker: worker_id("w-1"), functions, max: 100, lease: seconds(10), wait, in_process: false };
-        self.store.claim(want).await.unwrap()
+        self.store.claim(want).await.expect("the server is there")
     }
 }
 
