@@ -36,7 +36,7 @@ impl Backend for ThreeMasters {
         let options = RedisOptions::parse(&self.rig.url()).expect("the rig names itself");
         let store = open(&options, &clock).await;
         let ports: Vec<u16> = self.rig.nodes.iter().map(RedisServer::port).collect();
-        let old = Arc::new(PlainClient::of_cluster(&ports).await);
+        let old = Arc::new(PlainClient::connect(&ports, 0, place_of).await);
         Box::new(ClusterUnderTest { store, options, clock, old })
     }
 
@@ -47,6 +47,11 @@ impl Backend for ThreeMasters {
     fn hears_exactly(&self) -> bool {
         false
     }
+}
+
+/// Old workflows cannot speak to a Cluster. This one knows where it keeps identities, so that the scripts meet the same damage there.
+fn place_of(key: &str) -> String {
+    key.strip_suffix(":meta").map_or_else(|| key.to_owned(), |counter| format!("towpath:{{{counter}}}:meta"))
 }
 
 async fn open(options: &RedisOptions, clock: &Arc<dyn Clock>) -> RedisStore {

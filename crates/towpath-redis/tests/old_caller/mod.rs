@@ -13,19 +13,12 @@ pub(crate) struct PlainClient {
 }
 
 impl PlainClient {
-    pub(crate) async fn of_server(port: u16, database: i64) -> Self {
-        Self { servers: vec![connect(port, database).await], place_of: str::to_owned }
-    }
-
-    /// Old workflows cannot speak to a Cluster; this one knows where it keeps identities, so that the scripts meet the same damage there.
-    #[allow(dead_code, reason = "only the tests of a Cluster have one")]
-    pub(crate) async fn of_cluster(ports: &[u16]) -> Self {
+    /// Of one server or more; each identity lies where `place_of` says.
+    pub(crate) async fn connect(ports: &[u16], database: i64, place_of: fn(&str) -> String) -> Self {
         let mut servers = Vec::new();
         for port in ports {
-            servers.push(connect(*port, 0).await);
+            servers.push(connect(*port, database).await);
         }
-        let place_of =
-            |key: &str| key.strip_suffix(":meta").map_or_else(|| key.to_owned(), |counter| format!("towpath:{{{counter}}}:meta"));
         Self { servers, place_of }
     }
 
@@ -61,10 +54,10 @@ impl OldCaller for PlainClient {
     }
 
     async fn set(&self, key: &str, value: &str) {
-        self.send(&["SET", key, value]).await
+        self.send::<()>(&["SET", key, value]).await;
     }
 
     async fn del(&self, key: &str) {
-        self.send(&["DEL", key]).await
+        self.send::<()>(&["DEL", key]).await;
     }
 }
