@@ -19,11 +19,6 @@ use towpath_core::worker::RegisterWorker;
 use towpath_redis::{RedisOptions, RedisStore};
 use towpath_redis_testing::{ClusterRig, RedisServer, until};
 
-/// Old workflows cannot speak to a Cluster; this one knows where it keeps identities, so that the scripts meet the same damage there.
-fn where_it_lies(key: &str) -> String {
-    key.strip_suffix(":meta").map_or_else(|| key.to_owned(), |counter| format!("towpath:{{{counter}}}:meta"))
-}
-
 /// One Cluster, emptied for every case.
 struct ThreeMasters {
     rig: ClusterRig,
@@ -45,7 +40,7 @@ impl Backend for ThreeMasters {
         let options = RedisOptions::parse(&self.rig.url()).expect("the rig names itself");
         let store = open(&options, &clock).await;
         let ports: Vec<u16> = self.rig.nodes.iter().map(RedisServer::port).collect();
-        let old = Arc::new(PlainClient::of(&ports, 0, where_it_lies).await);
+        let old = Arc::new(PlainClient::connect(&ports, 0, place_of).await);
         Box::new(ClusterUnderTest { store, options, clock, old })
     }
 
@@ -56,6 +51,11 @@ impl Backend for ThreeMasters {
     fn hears_exactly(&self) -> bool {
         false
     }
+}
+
+/// Old workflows cannot speak to a Cluster. This one knows where it keeps identities, so that the scripts meet the same damage there.
+fn place_of(key: &str) -> String {
+    key.strip_suffix(":meta").map_or_else(|| key.to_owned(), |counter| format!("towpath:{{{counter}}}:meta"))
 }
 
 async fn open(options: &RedisOptions, clock: &Arc<dyn Clock>) -> RedisStore {

@@ -38,7 +38,7 @@ impl Backend for Standalone {
 }
 
 async fn under_test(server: &RedisServer, options: RedisOptions, clock: Arc<dyn Clock>) -> Box<dyn UnderTest> {
-    let old = Arc::new(PlainClient::of(&[server.port()], options.database, str::to_owned).await);
+    let old = Arc::new(PlainClient::connect(&[server.port()], options.database, str::to_owned).await);
     let store = open(&options, &clock).await;
     Box::new(DatabaseUnderTest { store, options, clock, old })
 }

@@ -6,6 +6,7 @@ mod fenced;
 mod flushed;
 mod hand_off;
 mod hazards;
+mod keys_page;
 mod mixed_fleet;
 mod old_workflow;
 mod pollers;

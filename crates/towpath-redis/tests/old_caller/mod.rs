@@ -13,7 +13,8 @@ pub(crate) struct PlainClient {
 }
 
 impl PlainClient {
-    pub(crate) async fn of(ports: &[u16], database: i64, place_of: fn(&str) -> String) -> Self {
+    /// Of one server or more; each identity lies where `place_of` says.
+    pub(crate) async fn connect(ports: &[u16], database: i64, place_of: fn(&str) -> String) -> Self {
         let mut servers = Vec::new();
         for port in ports {
             servers.push(connect(*port, database).await);
