@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use towpath::{CallError, CallId, CallState, Towpath};
 
-use crate::rig::{ADD, Add, Ours, Peer, Rig, STREAM, Sum, reply_list};
+use crate::rig::{ADD, Add, Ours, Peer, Rig, Sum, reply_list};
 
 const TWO_AND_FORTY: Add = Add { a: 2, b: 40 };
 
