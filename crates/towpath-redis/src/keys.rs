@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::options::{Place, RedisOptions};
 use towpath_core::limit::StateName;
 use towpath_core::names::{CallId, FunctionKey, FunctionName, LimitScope, WorkerId};
 
@@ -12,11 +13,18 @@ use crate::locks::keys::COUNTER;
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     prefix: Arc<str>,
+    /// All keys lie on one server, so that what all functions share can be in one of them.
+    together: bool,
 }
 
 impl Keys {
-    pub(crate) fn new(prefix: &str) -> Self {
-        Self { prefix: Arc::from(prefix) }
+    pub(crate) fn new(prefix: &str, together: bool) -> Self {
+        Self { prefix: Arc::from(prefix), together }
+    }
+
+    /// The keys of the store that these options lead to.
+    pub(crate) fn of(options: &RedisOptions) -> Self {
+        Self::new(&options.prefix, !matches!(options.place, Place::Cluster(_)))
     }
 
     /// What our own keys begin with.
@@ -30,7 +38,8 @@ impl Keys {
         let tagged = tagged(&stream);
         let own = |room: &str| format!("{}:{room}:{tagged}", self.prefix);
         FunctionKeys {
-            calls: own("calls"),
+            calls: if self.together { self.calls() } else { own("calls") },
+            line: format!("{}\t{}", function.scope, function.name),
             requests: own("requests"),
             outcomes: own("outcomes"),
             progress: own("progress"),
@@ -65,7 +74,12 @@ impl Keys {
         format!("{}:heartbeats", self.prefix)
     }
 
-    /// Hash: call id -> its function, as `scope \n name`.
+    /// Hash: call id -> its record, of all functions, where one server has all keys.
+    pub(crate) fn calls(&self) -> String {
+        format!("{}:calls", self.prefix)
+    }
+
+    /// Hash: call id -> its function, as `scope \n name`. Only in a Cluster, where each function's calls lie with it.
     pub(crate) fn whereabouts(&self) -> String {
         format!("{}:where", self.prefix)
     }
@@ -130,8 +144,10 @@ pub(crate) struct FunctionKeys {
     pub(crate) stream: String,
     /// Consumer group of that stream.
     pub(crate) group: String,
-    /// Hash: call id -> its life.
+    /// Hash: call id -> its record. In a Cluster each function has its own, else all share one.
     pub(crate) calls: String,
+    /// How the function stands in a record: scope, tab, name.
+    pub(crate) line: String,
     /// Hash: call id -> its request.
     pub(crate) requests: String,
     /// Hash: call id -> outcome, latest failure, replay.
@@ -192,7 +208,7 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
             ("lock:index", false) => Some(&["zset"]),
             ("lock:audit", false) => Some(&["list"]),
             (set, _) if set.starts_with("lock:exec:") => Some(&["set"]),
-            ("workers" | "where" | "config" | "losses", false) => Some(&["hash"]),
+            ("workers" | "where" | "calls" | "config" | "losses", false) => Some(&["hash"]),
             ("sequence", false) | ("incarnation", _) | ("confirmed", true) => Some(&["string"]),
             _ => None,
         };
@@ -274,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_functions_own_keys_have_the_hash_tag_of_its_stream_or_it_is_refused() {
-        let keys = Keys::new("towpath");
+        let keys = Keys::new("towpath", false);
         for name in ["add", "a:b", "{a}", "x{a}y{b}", "{{a}}"] {
             let function = function("__global__", name);
             let of = keys.function(&function);
@@ -290,7 +306,7 @@ mod tests {
 
     #[test]
     fn of_every_key_is_known_what_it_holds() {
-        let keys = Keys::new("mine");
+        let keys = Keys::new("mine", false);
         let of = keys.function(&function("wf-7", "a{b}c"));
         let of_function = [
             (of.calls, "hash"),
@@ -315,6 +331,7 @@ mod tests {
             (keys.workers(), "hash"),
             (keys.heartbeats(), "zset"),
             (keys.whereabouts(), "hash"),
+            (keys.calls(), "hash"),
             (keys.sequence(), "string"),
             (keys.incarnation(), "string"),
             (format!("{}:{{7}}", keys.incarnation()), "string"),
@@ -353,7 +370,7 @@ mod tests {
 
     #[test]
     fn no_two_functions_share_a_key() {
-        let keys = Keys::new("towpath");
+        let keys = Keys::new("towpath", false);
         let names = [("a", "b"), ("a", "b:c"), ("__global__", "b"), ("a", "{b}"), ("a", "b}"), ("a", "calls"), ("calls", "a")];
         let mut seen = HashSet::new();
         for (scope, name) in names {

@@ -60,11 +60,11 @@ impl Life {
     }
 
     /// The whole text but what was asked, and the tail if that stands apart.
-    pub(crate) fn write(&self) -> (Vec<u8>, Option<Vec<u8>>) {
+    pub(crate) fn write(&self, function: &str) -> (Vec<u8>, Option<Vec<u8>>) {
         use std::io::Write as _;
         let mut text = Vec::with_capacity(256);
         self.write_head(&mut text);
-        self.write_rest(&mut text);
+        self.write_rest(function, &mut text);
         // Writing to memory does not fail.
         let _ = write!(text, "\n{}\n", self.kept);
         let tail = write_tail(&self.call);
@@ -98,7 +98,7 @@ impl Life {
     }
 
     /// All lines after the sequence but the last. At a submit the script knows those before it and the last, and nobody else.
-    pub(crate) fn write_rest(&self, text: &mut Vec<u8>) {
+    pub(crate) fn write_rest(&self, function: &str, text: &mut Vec<u8>) {
         use std::io::Write as _;
         let call = &self.call;
         let holder = call.holder.as_ref().map_or("", WorkerId::as_str);
@@ -109,7 +109,7 @@ impl Life {
         let key = self.key.as_ref().map_or("", IdempotencyKey::as_str);
         let _ = write!(
             text,
-            "\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{key}\n{}",
+            "\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{key}\n{}\n{function}",
             call.submitted_at.as_millis(),
             call.deadline.as_millis(),
             millis(call.retain),
@@ -154,6 +154,13 @@ pub(crate) fn request_in(record: &[u8], kept: usize) -> Option<&[u8]> {
     record.len().checked_sub(kept).filter(|_| kept > 0).map(|from| &record[from..])
 }
 
+/// Which function a record is of, as it stands in its keys.
+pub(crate) fn function_in(record: &[u8]) -> Option<FunctionKey> {
+    let line = record.split(|byte| *byte == b'\n').nth(19)?;
+    let (scope, name) = std::str::from_utf8(line).ok()?.split_once('\t')?;
+    Some(FunctionKey { scope: scope.parse().ok()?, name: name.parse().ok()? })
+}
+
 /// The lines of a record, and what follows them.
 fn parse<'a>(call_id: &CallId, text: &'a [u8]) -> Option<(Life, &'a [u8])> {
     let mut rest = text;
@@ -186,6 +193,7 @@ fn parse<'a>(call_id: &CallId, text: &'a [u8]) -> Option<(Life, &'a [u8])> {
     call.ended_at = instant(line()?)?;
     let key = filled(line()?).map(IdempotencyKey::new).transpose().ok()?;
     let channels = line()?.split('\t').filter(|channel| !channel.is_empty()).map(str::to_owned).collect();
+    let _function = line()?;
     let kept = line()?.parse().ok()?;
     Some((Life { version, entry, sequence, key, channels, paged, kept, tail_apart: false, call }, rest))
 }
@@ -303,6 +311,8 @@ mod tests {
 
     use super::*;
 
+    const LINE: &str = "__global__\tadd";
+
     fn life(call: Call) -> Life {
         Life { entry: "5-0".into(), sequence: 3, ..Life::submitted(call, None, vec![]) }
     }
@@ -312,7 +322,7 @@ mod tests {
         let id = CallId::new("call-1").unwrap();
         let mut call = Call::submitted(id.clone(), Timestamp::from_millis(5), Duration::from_millis(7), Duration::from_millis(9));
         let fresh = life(call.clone());
-        assert_eq!(Life::read(&id, &fresh.write().0).unwrap(), fresh);
+        assert_eq!(Life::read(&id, &fresh.write(LINE).0).unwrap(), fresh);
         call.state = CallState::Running;
         call.holder = Some(WorkerId::new("w 1").unwrap());
         (call.started_at, call.lease_until) = (Some(Timestamp::from_millis(1)), Some(Timestamp::from_millis(2)));
@@ -321,9 +331,10 @@ mod tests {
         call.outcome = Some(Outcome::Ok(payload(b"{\"a\":\n1}")));
         let key = Some(IdempotencyKey::new("k\\n").unwrap());
         let busy = Life { version: 4, key, channels: Arc::from(["a".into(), "b".into()]), paged: true, kept: 6, ..life(call) };
-        let mut record = busy.write().0;
+        let mut record = busy.write(LINE).0;
         record.extend_from_slice(b"={\n\"}\n");
         assert_eq!(Life::read(&id, &record).unwrap(), busy);
+        assert_eq!(function_in(&record), Some(FunctionKey::global("add".parse().unwrap())));
         assert_eq!(request_in(&record, busy.kept), Some(&b"={\n\"}\n"[..]));
     }
 
@@ -359,7 +370,7 @@ mod tests {
         let id = CallId::new("call-1").unwrap();
         let mut call = Call::submitted(id.clone(), Timestamp::from_millis(5), Duration::from_millis(7), Duration::from_millis(9));
         call.outcome = Some(Outcome::Ok(payload(&[b'1'; INLINE_MAX])));
-        let (record, tail) = life(call.clone()).write();
+        let (record, tail) = life(call.clone()).write(LINE);
         let mut read = Life::read(&id, &record).unwrap();
         assert!(read.tail_apart && read.call.outcome.is_none() && record.len() < INLINE_MAX);
         read_tail(&mut read.call, &tail.unwrap()).unwrap();
@@ -369,7 +380,7 @@ mod tests {
     #[test]
     fn what_is_no_life_is_corrupt_and_no_panic() {
         let id = CallId::new("call-1").unwrap();
-        let rest = "\n\n1\n0\n\n\n0\n\n000\n1\n1\n1\n0\n0\n\n\n\n\n";
+        let rest = "\n\n1\n0\n\n\n0\n\n000\n1\n1\n1\n0\n0\n\n\n\n\n__global__\tadd\n";
         assert!(Life::read(&id, format!("1\nQ{rest}0\n").as_bytes()).is_ok());
         for text in ["".to_owned(), "1".into(), "1\nQ".into(), format!("x\nQ{rest}0\n"), format!("1\n?{rest}0\n"), format!("1\nQ{rest}9\n")]
         {

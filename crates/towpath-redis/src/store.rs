@@ -99,7 +99,7 @@ impl RedisStore {
 
     async fn start(options: RedisOptions, link: Link, clock: Arc<dyn Clock>, lives_by_the_server: bool) -> Result<Self, Unfit> {
         let guarantee = Guarantee::read(&link, Wanted::from(&options)).await?;
-        let keys = Keys::new(&options.prefix);
+        let keys = Keys::of(&options);
         let incarnation = Incarnation::find(&link, &keys).await?;
         let (heard, listen) = mpsc::unbounded_channel();
         let lock_keys = SharedKeys::new(&options.prefix, options.database, link.is_cluster());

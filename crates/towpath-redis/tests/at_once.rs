@@ -30,28 +30,28 @@ fn claim(worker: &str) -> ClaimCalls {
 
 async fn serve(store: &RedisStore, worker: &str) {
     let offers = vec![Offer { definition: definition("add"), concurrency: None }];
-    store.register(RegisterWorker { worker_id: worker_id(worker), kind: "rust".to_owned(), offers }).await.expect("the server is there");
+    store.register(RegisterWorker { worker_id: worker_id(worker), kind: "rust".to_owned(), offers }).await.expect("the server is up");
 }
 
 /// A delivery that the server does not know of: the first one of a worker is always written down, to learn of limits.
 async fn deliver_at_once(caller: &RedisStore, store: &RedisStore, worker: &str, id: &str) -> Delivery {
     for (id, number) in [(format!("{id}-first"), 1), (id.to_owned(), 2)] {
         assert!(matches!(
-            caller.submit(new_call(&id, "add").timeout(seconds(60))).await.expect("the server is there"),
+            caller.submit(new_call(&id, "add").timeout(seconds(60))).await.expect("the server is up"),
             Submitted::Accepted { .. }
         ));
-        let delivery = store.claim(claim(worker)).await.expect("the server is there").pop().expect("a call waits");
+        let delivery = store.claim(claim(worker)).await.expect("the server is up").pop().expect("a call waits");
         assert_eq!(delivery.id.call_id, call_id(&id));
         if number == 2 {
             return delivery;
         }
-        store.complete(CompleteCalls::one(worker_id(worker), delivery.id, ok("1"))).await.expect("the server is there");
+        store.complete(CompleteCalls::one(worker_id(worker), delivery.id, ok("1"))).await.expect("the server is up");
     }
     unreachable!("the second is returned")
 }
 
 async fn state_seen_by(store: &RedisStore, delivery: &Delivery) -> CallState {
-    store.call(&delivery.id.call_id).await.expect("the server is there").expect("it is kept").call.state
+    store.call(&delivery.id.call_id).await.expect("the server is up").expect("it is kept").call.state
 }
 
 /// Waits until a store sees the call in this state.
@@ -67,11 +67,11 @@ async fn an_answer_that_comes_at_once_is_all_that_is_written() {
     serve(&worker, "w-1").await;
     let delivery = deliver_at_once(&caller, &worker, "w-1", "c-1").await;
     assert_eq!(state_seen_by(&caller, &delivery).await, CallState::Queued, "nobody has written down who has it");
-    let reply = worker.complete(CompleteCalls::one(worker_id("w-1"), delivery.id.clone(), ok("42"))).await.unwrap();
+    let reply = worker.complete(CompleteCalls::one(worker_id("w-1"), delivery.id.clone(), ok("42"))).await.expect("the server is up");
     assert!(matches!(reply[..], [Completed::Recorded { ended: Some(_) }]), "{reply:?}");
-    let call = caller.call(&delivery.id.call_id).await.unwrap().unwrap().call;
+    let call = caller.call(&delivery.id.call_id).await.expect("the server is up").unwrap().call;
     assert_eq!((call.state, call.delivery, call.holder), (CallState::Completed, 1, Some(worker_id("w-1"))));
-    let counts = caller.functions().await.unwrap()[0].counts;
+    let counts = caller.functions().await.expect("the server is up")[0].counts;
     assert_eq!((counts.queued, counts.running), (0, 0));
 }
 
@@ -95,13 +95,13 @@ async fn what_a_process_held_when_it_died_is_delivered_again_after_its_lease() {
     drop(worker); // without a word, as when it is killed
     let heir = process(&server).await;
     serve(&heir, "w-2").await;
-    let again = heir.claim(claim("w-2")).await.unwrap().pop().expect("it comes by itself");
+    let again = heir.claim(claim("w-2")).await.expect("the server is up").pop().expect("it comes by itself");
     assert_eq!((again.id.call_id.clone(), again.id.number), (delivery.id.call_id.clone(), 2));
-    let call = heir.call(&again.id.call_id).await.unwrap().unwrap().call;
+    let call = heir.call(&again.id.call_id).await.expect("the server is up").unwrap().call;
     assert_eq!((call.crashes, call.holder), (1, Some(worker_id("w-2"))), "it counts as a delivery that a worker did not survive");
-    let late = caller.complete(CompleteCalls::one(worker_id("w-1"), delivery.id, ok("1"))).await.unwrap();
+    let late = caller.complete(CompleteCalls::one(worker_id("w-1"), delivery.id, ok("1"))).await.expect("the server is up");
     assert_eq!(late, [Completed::Lost(LostLease::Replaced)]);
-    let reply = heir.complete(CompleteCalls::one(worker_id("w-2"), again.id, ok("2"))).await.unwrap();
+    let reply = heir.complete(CompleteCalls::one(worker_id("w-2"), again.id, ok("2"))).await.expect("the server is up");
     assert!(matches!(reply[..], [Completed::Recorded { .. }]), "{reply:?}");
 }
 
@@ -114,12 +114,10 @@ async fn a_call_that_others_begin_to_watch_is_still_answered_by_its_worker() {
     // Whoever watches is written into the record, which the worker has not seen since.
     let mut watch = caller.watch(&delivery.id.call_id);
     let heard = tokio::spawn(async move { watch.next().await });
-    until("the watcher is written down", SOON, || {
-        server.cli(&["HGET", "towpath:calls:{function:stream:__global__:add}", "c-1"]).contains("function:response:inbox:")
-    });
-    let reply = worker.complete(CompleteCalls::one(worker_id("w-1"), delivery.id.clone(), ok("42"))).await.unwrap();
+    until("the watcher is written down", SOON, || server.cli(&["HGET", "towpath:calls", "c-1"]).contains("function:response:inbox:"));
+    let reply = worker.complete(CompleteCalls::one(worker_id("w-1"), delivery.id.clone(), ok("42"))).await.expect("the server is up");
     assert!(matches!(reply[..], [Completed::Recorded { .. }]), "{reply:?}");
-    let CallNews::Ended(call) = heard.await.unwrap() else { panic!("the end is what is heard") };
+    let CallNews::Ended(call) = heard.await.expect("the server is up") else { panic!("the end is what is heard") };
     assert!(matches!(call.outcome, Some(Outcome::Ok(_))));
 }
 
@@ -129,8 +127,8 @@ async fn a_cancel_from_elsewhere_ends_a_call_whose_delivery_nobody_knows_of() {
     let (caller, worker) = (process(&server).await, process(&server).await);
     serve(&worker, "w-1").await;
     let delivery = deliver_at_once(&caller, &worker, "w-1", "c-1").await;
-    assert_eq!(caller.cancel(&delivery.id.call_id).await.unwrap(), Cancelled::Done);
-    let reply = worker.complete(CompleteCalls::one(worker_id("w-1"), delivery.id.clone(), ok("42"))).await.unwrap();
+    assert_eq!(caller.cancel(&delivery.id.call_id).await.expect("the server is up"), Cancelled::Done);
+    let reply = worker.complete(CompleteCalls::one(worker_id("w-1"), delivery.id.clone(), ok("42"))).await.expect("the server is up");
     assert!(matches!(reply[..], [Completed::Lost(_)]), "{reply:?}");
     assert_eq!(state_seen_by(&worker, &delivery).await, CallState::Cancelled);
 }

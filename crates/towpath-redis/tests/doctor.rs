@@ -354,7 +354,7 @@ async fn records_of_a_version_that_is_newer_are_a_failure() {
     let records = async || examined(&server, |_| ()).await.checks.into_iter().find(|check| check.name == "records").expect("it is looked");
     let fine = records().await;
     assert_eq!((fine.verdict, fine.says.as_str()), (Verdict::Ok, "3 looked at, and each can be read"), "a worker, a function, a call");
-    server.cli(&["hset", "towpath:calls:{function:stream:__global__:add}", "c1", "format 9"]);
+    server.cli(&["hset", "towpath:calls", "c1", "format 9"]);
     server.cli(&["hset", "towpath:workers", "w2", "[9]"]);
     let newer = records().await;
     assert_eq!(newer.verdict, Verdict::Fail);

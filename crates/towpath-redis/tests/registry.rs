@@ -308,7 +308,7 @@ async fn a_forgotten_function_with_old_calls_keeps_its_place_in_the_set_and_is_n
     let rig = Rig::start();
     let store = rig.open().await;
     store.define(definition("add")).await.unwrap();
-    rig.cli(&["HSET", "towpath:calls:{function:stream:__global__:add}", "c1", "over"]);
+    rig.cli(&["ZADD", "towpath:index:{function:stream:__global__:add}", "1", "c1"]);
     assert!(store.forget(&function("add")).await.unwrap());
     assert!(!is_known(&rig, &store, "add").await);
     assert_eq!(rig.cli(&["SMEMBERS", "towpath:functions"]), "__global__\nadd", "its calls can still be found");

@@ -1,20 +1,16 @@
 -- adopt: writes down calls that an old peer put into the stream, so that from here on they are calls like all others.
 --
--- KEYS  1 calls  2 requests  3 due  4 index  5 counts  6 where  7 sequence  (both only when one server has all keys)
--- ARGV  1 the function, as it stands in `where`   2 `1` in a Cluster   3 inline
+-- KEYS  1 calls  2 requests  3 due  4 index  5 counts  6 sequence  (only when one server has all keys)
+-- ARGV  1 `1` in a Cluster   2 inline
 --       then per call: id, its place in the stream, sequence (Cluster only), rest of its life, due, request; what is longer than
 --       `inline` bytes stands apart
 -- gives how many were new
-local cluster, new = ARGV[2] == '1', 0
-for at = 4, #ARGV, 6 do
+local cluster, new = ARGV[1] == '1', 0
+for at = 3, #ARGV, 6 do
   local id, place, sequence, rest, due, request = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
-  local known = redis.call('HEXISTS', KEYS[1], id) == 1 or (not cluster and redis.call('HEXISTS', KEYS[6], id) == 1)
-  if not known then
-    if not cluster then
-      sequence = redis.call('INCR', KEYS[7])
-      redis.call('HSET', KEYS[6], id, ARGV[1])
-    end
-    local kept = #request <= tonumber(ARGV[3]) and #request or 0
+  if redis.call('HEXISTS', KEYS[1], id) == 0 then
+    if not cluster then sequence = redis.call('INCR', KEYS[6]) end
+    local kept = #request <= tonumber(ARGV[2]) and #request or 0
     redis.call('HSET', KEYS[1], id, '1\nQ\n' .. place .. '\n' .. sequence .. '\n' .. rest .. '\n' .. kept .. '\n' .. (kept > 0 and request or ''))
     if kept == 0 then redis.call('HSET', KEYS[2], id, request) end
     redis.call('ZADD', KEYS[3], due, id)

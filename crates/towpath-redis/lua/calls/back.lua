@@ -46,13 +46,14 @@ local function add(id, asked, timeout, list)
 end
 
 local DEADLINE = '^' .. string.rep('[^\n]*\n', 8) .. '(%d+)\n'
--- Version, the lines from the sequence to the one before the channels, the channels, how much of the record says what was asked, the rest.
-local LIFE = '^(%d+)\nQ\n\n(' .. string.rep('[^\n]*\n', 15) .. ')([^\n]*)\n(%d+)\n(.*)$'
+-- Version, the lines from the sequence to the one before the channels, the channels, the function, how much of the record says what was
+-- asked, the rest.
+local LIFE = '^(%d+)\nQ\n\n(' .. string.rep('[^\n]*\n', 15) .. ')([^\n]*)\n([^\n]*\n)(%d+)\n(.*)$'
 local put = {}
 local function put_back(id)
   local life = redis.call('HGET', KEYS[1], id)
   if not life then return end
-  local version, rest, channels, kept, pieces_of = string.match(life, LIFE)
+  local version, rest, channels, of, kept, pieces_of = string.match(life, LIFE)
   if not version then return end
   local request = tonumber(kept) > 0 and string.sub(life, -tonumber(kept)) or redis.call('HGET', KEYS[2], id)
   local deadline = tonumber(string.match(rest, DEADLINE))
@@ -65,7 +66,7 @@ local function put_back(id)
   end
   local place = add(id, asked, deadline - now, list)
   redis.call('HSET', KEYS[1], id,
-    string.format('%.0f', tonumber(version) + 1) .. '\nQ\n' .. place .. '\n' .. rest .. channels .. '\n' .. kept .. '\n' .. pieces_of)
+    string.format('%.0f', tonumber(version) + 1) .. '\nQ\n' .. place .. '\n' .. rest .. channels .. '\n' .. of .. kept .. '\n' .. pieces_of)
   redis.call('ZREM', KEYS[3], id)
   put[#put + 1] = id
 end

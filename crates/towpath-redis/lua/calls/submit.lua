@@ -1,8 +1,8 @@
 -- submit: takes calls of one function, each judged by its id, its key, the function, its workers and the backlog, in this order.
 --
 -- KEYS  1 calls  2 requests  3 due  4 index  5 counts  6 idempotency  7 function  8 workers  9 stream
---       10 pages  11 where  12 sequence  (both only when one server has all keys)
--- ARGV  1 the instant since which a heartbeat counts as healthy   2 the function, as it stands in `where`   3 the function's name
+--       10 pages  11 sequence  (only when one server has all keys, and the calls of all functions are in one of them)
+-- ARGV  1 the instant since which a heartbeat counts as healthy   2 the function, as it stands in a record   3 the function's name
 --       4 timestamp: now in ms   5 `1` in a Cluster, where ids and sequences were handed out before
 --       6 `1`: the calls are listed on a page; not in a Cluster   7 `1`: no id comes twice   8 how many shapes
 --       then per shape, which is what calls have in common: key, how (`-` plain, `w` refuse without workers), rest of the life, due,
@@ -42,12 +42,13 @@ for i = first, #ARGV, words do
   count = count + 1
   ids[count] = ARGV[i]
 end
-local taken = call('HMGET', alone and KEYS[11] or calls, unpack(ids))
+local taken = call('HMGET', calls, unpack(ids))
 local seen = {}
 
+local FUNCTION = '^' .. string.rep('[^\n]*\n', 19) .. '([^\n]*)\n'
 local function taken_before(id)
   local life = call('HGET', calls, id)
-  if not life then return { 'C', id } end
+  if not life or string.match(life, FUNCTION) ~= ARGV[2] then return { 'C', id } end
   return { 'E', id, life, call('HGET', requests, id) or '' }
 end
 
@@ -98,9 +99,9 @@ end
 local many = simple and count or #accepted
 if many == 0 then return replies end
 
-local last = alone and call('INCRBY', KEYS[12], many) - many
+local last = alone and call('INCRBY', KEYS[11], many) - many
 local paged = ARGV[6] == '1'
-local lives, apart, places, taken_ids, soonest = {}, {}, {}, {}, nil
+local lives, apart, taken_ids, soonest = {}, {}, {}, nil
 local dues, order = {}, {}
 for i = 1, many do
   local place = simple and i or accepted[i]
@@ -118,7 +119,6 @@ for i = 1, many do
     'proto', sequence .. ':' .. kept .. shape.mark, unpack(shape.fields))
   local a = i * 2 - 1
   lives[a], lives[a + 1] = id, '1\nQ\n' .. entry .. '\n' .. sequence .. shape.rest .. kept .. '\n' .. asked
-  places[a], places[a + 1] = id, ARGV[2]
   if paged then
     taken_ids[i] = id
     if shape.due ~= soonest and (not soonest or tonumber(shape.due) < tonumber(soonest)) then soonest = shape.due end
@@ -138,5 +138,4 @@ end
 call('ZADD', KEYS[3], unpack(dues))
 call('ZADD', KEYS[4], unpack(order))
 call('HINCRBY', KEYS[5], 'queued', many)
-if alone then call('HSET', KEYS[11], unpack(places)) end
 return many == count and 'A' or replies

@@ -23,8 +23,8 @@ pub(super) struct Effects<'a> {
     counts: Vec<(&'a str, String, i64)>,
     /// In a Cluster reply lists of old callers lie on other servers: they are written to first.
     elsewhere: Vec<Cmd>,
-    /// Where ids are found; only where one server has all keys.
-    whereabouts: Option<&'a str>,
+    /// One server has all keys.
+    together: bool,
 }
 
 struct Command {
@@ -34,9 +34,9 @@ struct Command {
 }
 
 impl<'a> Effects<'a> {
-    pub(super) fn new(keys: &'a FunctionKeys, own_inbox: &'a str, whereabouts: Option<&'a str>) -> Self {
+    pub(super) fn new(keys: &'a FunctionKeys, own_inbox: &'a str, together: bool) -> Self {
         let (names, commands, elsewhere) = (vec![Cow::Borrowed(keys.calls.as_str())], Vec::new(), Vec::new());
-        Self { keys, own_inbox, names, commands, counts: Vec::new(), elsewhere, whereabouts }
+        Self { keys, own_inbox, names, commands, counts: Vec::new(), elsewhere, together }
     }
 
     /// Commands for other servers, to be sent first.
@@ -107,7 +107,7 @@ impl<'a> Effects<'a> {
         let Some(after) = &one.after else {
             return self.forget(&one.before);
         };
-        let (life, tail) = after.write();
+        let (life, tail) = after.write(&keys.line);
         let words = self.command("LIVES", &keys.calls, None);
         words.number(place);
         words.push(&life);
@@ -139,9 +139,6 @@ impl<'a> Effects<'a> {
         let listed = [(own_due(life).is_some(), &keys.due), (!life.paged, &keys.index)];
         for (_, key) in listed.into_iter().filter(|(there, _)| *there) {
             self.add("ZREM", key, [id]);
-        }
-        if let Some(whereabouts) = self.whereabouts {
-            self.add("HDEL", whereabouts, [id]);
         }
         if let Some(key) = &life.key {
             self.alone("UNKEY", &keys.idempotency, [key.as_str().as_bytes(), id]);
@@ -221,7 +218,7 @@ impl<'a> Effects<'a> {
     /// Answers as old callers expect it. Workers of the field's second generation look whether that was done before they answer too.
     fn answer_list(&mut self, list: &'a str, call: &Call) {
         let (mark, reply) = (entry::sent_mark(&call.call_id), entry::reply(call));
-        if self.whereabouts.is_some() {
+        if self.together {
             self.names.push(Cow::Owned(mark));
             let (key, mut words) = (self.names.len(), Args::default());
             [&b"1"[..], b"EX", b"60"].into_iter().for_each(|word| words.push(word));

@@ -11,7 +11,7 @@ use towpath_core::store::StoreError;
 
 use super::moves::Move;
 use crate::definition::read_function_member;
-use crate::record::{Life, read_progress, read_request, read_tail, request_in};
+use crate::record::{Life, function_in, read_progress, read_request, read_tail, request_in};
 use crate::room::Room;
 use crate::store::RedisStore;
 use crate::value;
@@ -53,11 +53,12 @@ impl RedisStore {
         if call_ids.is_empty() {
             return Ok(Vec::new());
         }
-        let mut ask = Cmd::new();
-        ask.arg("HMGET").arg(self.shared.keys.whereabouts());
-        for call_id in call_ids {
-            ask.arg(call_id.as_str());
+        if !self.shared.link.is_cluster() {
+            let records = value::array("HMGET", self.shared.link.ask(&fields(&self.shared.keys.calls(), call_ids)).await?)?;
+            let function = |record: &Value| value::bytes(record).and_then(function_in);
+            return Ok(records.iter().map(|record| function(record).map(|function| self.room(&function))).collect());
         }
+        let ask = fields(&self.shared.keys.whereabouts(), call_ids);
         let members = value::array("HMGET", self.shared.link.ask(&ask).await?)?;
         Ok(members.iter().map(|member| value::text(member).and_then(read_function_member).map(|function| self.room(&function))).collect())
     }

@@ -181,8 +181,8 @@ impl RedisStore {
         for one in moves {
             args.written(|text| one.before.write_head(text));
         }
-        let (whereabouts, inbox) = (shared.keys.whereabouts(), shared.inbox_of(room));
-        let mut effects = Effects::new(&room.keys, &inbox, (!cluster).then_some(&whereabouts));
+        let inbox = shared.inbox_of(room);
+        let mut effects = Effects::new(&room.keys, &inbox, !cluster);
         for (place, one) in (1..).zip(moves) {
             effects.gather(place, one);
         }

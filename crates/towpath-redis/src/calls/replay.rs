@@ -45,13 +45,12 @@ impl RedisStore {
         let Some(request) = view.map(|view| view.request) else { return Ok(0) };
         let cluster = shared.link.is_cluster();
         let mut args = Args::default();
-        args.push(room.member.as_str());
         args.flag(cluster);
         args.push(settled.call_id.as_str());
         args.number(found.life.version);
         let due = settled.due().unwrap_or(settled.deadline);
         let settled_life = found.life.next(found.life.entry.clone(), Arc::clone(&found.life.channels), settled);
-        let (life, tail) = settled_life.write();
+        let (life, tail) = settled_life.write(&keys.line);
         args.push(life);
         args.push(tail.unwrap_or_default());
         args.number(due.as_millis());
@@ -61,7 +60,7 @@ impl RedisStore {
         args.number(sequence);
         let mut rest = Vec::new();
         let submitted_at = new.submitted_at;
-        Life::submitted(new, key.clone(), Vec::new()).write_rest(&mut rest);
+        Life::submitted(new, key.clone(), Vec::new()).write_rest(&keys.line, &mut rest);
         args.push(rest);
         args.number(new_due.as_millis());
         args.push(key.as_ref().map_or("", IdempotencyKey::as_str));
@@ -90,7 +89,7 @@ impl RedisStore {
         for word in empty_item(&request) {
             args.push(*word);
         }
-        let (whereabouts, counter) = (shared.keys.whereabouts(), shared.keys.sequence());
+        let counter = shared.keys.sequence();
         let mut names: Vec<&str> = vec![
             &keys.calls,
             &keys.requests,
@@ -103,7 +102,7 @@ impl RedisStore {
             &keys.dead,
         ];
         if !cluster {
-            names.extend([whereabouts.as_str(), counter.as_str()]);
+            names.push(&counter);
         }
         let (reply, _) = shared.run_durably(&REPLAY, &names, &args).await?;
         shared.agenda.note(due.min(new_due));

@@ -145,7 +145,7 @@ impl RedisStore {
         let cluster = shared.link.is_cluster();
         let mut args = Args::with_capacity(16 + batch.len() * 4);
         args.number(now.as_millis().saturating_sub(millis(HEALTHY_FOR)));
-        args.push(room.member.as_str());
+        args.push(keys.line.as_str());
         args.push(room.function.name.as_str());
         args.number(now.as_millis());
         args.flag(cluster);
@@ -153,9 +153,9 @@ impl RedisStore {
         args.flag(paged);
         let mut ids = HashSet::with_capacity(batch.len());
         args.flag(batch.iter().all(|one| ids.insert(&one.call.call_id)));
-        write_batch(batch, (now, paged, cluster), &mut args);
+        write_batch(batch, &keys.line, (now, paged, cluster), &mut args);
         let deadlines: Vec<Timestamp> = batch.iter().map(|one| now + one.call.timeout).collect();
-        let (whereabouts, sequence) = (shared.keys.whereabouts(), shared.keys.sequence());
+        let sequence = shared.keys.sequence();
         let mut names: Vec<&str> = vec![
             &keys.calls,
             &keys.requests,
@@ -169,7 +169,7 @@ impl RedisStore {
             &keys.pages,
         ];
         if !cluster {
-            names.extend([whereabouts.as_str(), sequence.as_str()]);
+            names.push(&sequence);
         }
         let (reply, durability) = shared.run_durably(&SUBMIT, &names, &args).await?;
         let replies = match reply {
@@ -191,13 +191,13 @@ impl RedisStore {
 }
 
 /// Writes what the calls have in common once, and each call behind it.
-fn write_batch(batch: &[ToSubmit], (now, paged, cluster): (Timestamp, bool, bool), args: &mut Args) {
+fn write_batch(batch: &[ToSubmit], function: &str, (now, paged, cluster): (Timestamp, bool, bool), args: &mut Args) {
     let mut shapes: Vec<Shape> = Vec::new();
     let mut numbers = Vec::with_capacity(batch.len());
     let mut last: Option<&ToSubmit> = None;
     for one in batch {
         if !last.is_some_and(|earlier| one.has_the_shape_of(earlier)) {
-            shapes.push(one.shape(now, paged));
+            shapes.push(one.shape(function, now, paged));
         }
         last = Some(one);
         numbers.push(shapes.len());
@@ -239,7 +239,7 @@ impl ToSubmit {
     }
 
     /// All of the call but its id and params, as the script wants it.
-    fn shape(&self, now: Timestamp, paged: bool) -> Shape {
+    fn shape(&self, function: &str, now: Timestamp, paged: bool) -> Shape {
         let SubmitCall { call_id, request, timeout, retain, fail_without_workers } = &*self.call;
         let call = Call::submitted(call_id.clone(), now, *timeout, *retain);
         let due = call.deadline.as_millis().to_string();
@@ -247,7 +247,7 @@ impl ToSubmit {
         let channels: Vec<String> = told.map(|channel| channel.to_string()).into_iter().collect();
         let key = request.idempotency_key.clone();
         let mut rest = Vec::with_capacity(96);
-        Life { paged, ..Life::submitted(call, key.clone(), channels) }.write_rest(&mut rest);
+        Life { paged, ..Life::submitted(call, key.clone(), channels) }.write_rest(function, &mut rest);
         let mut added = added_fields(request);
         if self.reply_to.may_be_old {
             added.extend(empty_item(request).iter().map(|word| word.as_bytes().to_vec()));

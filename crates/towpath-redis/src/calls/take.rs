@@ -244,7 +244,6 @@ impl RedisStore {
     async fn write_down(&self, room: &Room, entries: &[Entry]) -> Result<(), StoreError> {
         let (shared, keys, cluster) = (&self.shared, &room.keys, self.shared.link.is_cluster());
         let mut args = Args::default();
-        args.push(room.member.as_str());
         args.flag(cluster);
         args.number(INLINE_MAX);
         for entry in entries {
@@ -252,7 +251,7 @@ impl RedisStore {
             let Reserved::Sequence(sequence) = self.reserve(room, &call_id).await? else { continue };
             let life = adopted(entry, call_id, shared.now());
             let mut rest = Vec::new();
-            life.write_rest(&mut rest);
+            life.write_rest(&keys.line, &mut rest);
             args.push(life.call.call_id.as_str());
             args.push(entry.place.as_str());
             args.number(sequence);
@@ -260,10 +259,10 @@ impl RedisStore {
             args.number(life.call.deadline.as_millis());
             args.push(write_request(&entry.request(&room.function)));
         }
-        let (whereabouts, counter) = (shared.keys.whereabouts(), shared.keys.sequence());
+        let counter = shared.keys.sequence();
         let mut names: Vec<&str> = vec![&keys.calls, &keys.requests, &keys.due, &keys.index, &keys.counts];
         if !cluster {
-            names.extend([whereabouts.as_str(), counter.as_str()]);
+            names.push(&counter);
         }
         shared.link.run_args(&ADOPT, &names, &args).await.map(drop)
     }

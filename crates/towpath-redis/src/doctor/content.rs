@@ -42,7 +42,7 @@ struct Seen {
 
 /// All checks of the content.
 pub(crate) async fn checks(link: &Link, options: &RedisOptions, local: &Arc<dyn Clock>) -> Result<Vec<Check>, StoreError> {
-    let keys = &Keys::new(&options.prefix);
+    let keys = &Keys::of(options);
     let Some(functions) = functions(link, keys).await? else { return Ok(vec![Check::not_permitted("content", "SMEMBERS")]) };
     let clock = ServerClock::new(Arc::clone(local));
     clock.measure(link).await?;

@@ -19,7 +19,7 @@ const LOCKS: &str = "n8n-lock-*";
 /// Whether each key that is ours or shared holds what it should. Who must not go through all keys looks at those of known functions.
 pub(crate) async fn keys(link: &Link, options: &RedisOptions, functions: &[FunctionKey]) -> Result<Check, StoreError> {
     const NAME: &str = "kinds of keys";
-    let (keys, mut looked_at) = (&Keys::new(&options.prefix), Vec::new());
+    let (keys, mut looked_at) = (&Keys::of(options), Vec::new());
     for pattern in [format!("{}:*", keys.prefix()), "function:*".to_owned(), LOCKS.to_owned()] {
         match some_keys(link, &pattern).await? {
             Some(some) => looked_at.extend(some),

@@ -94,7 +94,7 @@ impl RedisStore {
         // An old worker that has left says so to nobody, and one that came has not told us.
         self.look_at_peers_now(std::slice::from_ref(function)).await?;
         let keys = self.shared.keys.function(function);
-        let touched = [keys.definition.as_str(), &keys.workers, &keys.counts, &keys.calls];
+        let touched = [keys.definition.as_str(), &keys.workers, &keys.counts, &keys.index];
         let reply: Vec<String> = read(self.shared.link.run(&scripts::FORGET, &touched, &[]).await?)?;
         if reply.first().is_none_or(|word| word != "forgotten") {
             return Ok(false);

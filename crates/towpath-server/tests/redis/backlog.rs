@@ -48,10 +48,9 @@ fn of_a_hundred_thousand_calls_each_runs_once_and_none_stays_in_the_stream() {
     println!("they were done after {:?}", begun.elapsed());
 
     wait_for("the stream to be trimmed", || (length(&redis) == 0).then_some(()));
-    for kept in ["calls", "requests", "outcomes"] {
-        wait_for("what is kept of ended calls to go away", || (redis.cli(&["hlen", &key(kept)]) == "0").then_some(()));
+    for kept in ["towpath:calls".to_owned(), key("requests"), key("outcomes"), key("pages")] {
+        wait_for("what is kept of ended calls to go away", || (redis.cli(&["hlen", &kept]) == "0").then_some(()));
     }
-    wait_for("their ids to be forgotten", || (redis.cli(&["hlen", "towpath:where"]) == "0").then_some(()));
     let [queued, running] = ["queued", "running"].map(|state| redis.cli(&["hget", &key("counts"), state]).parse().unwrap_or(0));
     let other = count.runs.iter().filter(|runs| runs.load(Ordering::Relaxed) != 1).count();
     assert_eq!((other, queued, running), (0, 0_u64, 0_u64), "count in is count out");
