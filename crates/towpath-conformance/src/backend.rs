@@ -19,6 +19,12 @@ pub trait Backend: Send + Sync {
     fn counts_without_gaps(&self) -> bool {
         true
     }
+
+    /// Whether turns are heard in the order in which they came, and none of before. Where several servers tell of them, only those at one
+    /// lock are in order, and one may be on its way for longer than it takes to begin to listen.
+    fn hears_exactly(&self) -> bool {
+        true
+    }
 }
 
 /// One store under test. Dropping it leaves nothing behind.
@@ -29,6 +35,25 @@ pub trait UnderTest: Send + Sync {
 
     /// Stops the store as the end of its process would, and opens what it has kept, under the same clock.
     async fn reopen(&mut self);
+
+    /// The commands of an old caller on the same keys, where old callers can reach the store at all. The cases that need them are a suite
+    /// of their own, [`old_callers_suite!`](crate::old_callers_suite).
+    fn old_caller(&self) -> Option<Arc<dyn OldCaller>> {
+        None
+    }
+}
+
+/// What old workflows do to the keys that they share with us: plain commands, one after the other. That a key ran out is a `del`.
+#[async_trait]
+pub trait OldCaller: Send + Sync {
+    /// `INCR`.
+    async fn incr(&self, key: &str) -> i64;
+    /// `GET`.
+    async fn get(&self, key: &str) -> Option<String>;
+    /// `SET`.
+    async fn set(&self, key: &str, value: &str);
+    /// `DEL`.
+    async fn del(&self, key: &str);
 }
 
 /// The model as a kind of store. It obeys the law it states.
@@ -54,5 +79,9 @@ impl UnderTest for ModelUnderTest {
 
     async fn reopen(&mut self) {
         self.store = self.store.reopened();
+    }
+
+    fn old_caller(&self) -> Option<Arc<dyn OldCaller>> {
+        Some(Arc::new(self.store.clone()))
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! A verb that expects something says where in the case it was disappointed; every other verb returns the reply as it came.
 
+mod locks;
+
 use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use towpath_core::store::{
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, Offer, RegisterWorker};
 
-use crate::backend::{Backend, UnderTest};
+use crate::backend::{Backend, OldCaller, UnderTest};
 use crate::waiting::Waiting;
 use crate::words::{definition, function, json, new_call, offer, seconds, worker_id};
 
@@ -80,6 +82,12 @@ impl Bench {
     /// The store itself, for what has no verb.
     pub fn store(&self) -> &dyn Store {
         &*self.store
+    }
+
+    /// The commands of an old caller on the same keys.
+    #[track_caller]
+    pub fn old_caller(&self) -> Arc<dyn OldCaller> {
+        self.under_test.old_caller().expect("cases of old callers run on stores that old callers can reach")
     }
 
     /// The present instant.

@@ -9,6 +9,7 @@
 //! | [`mod@suite`] | the list of all cases, and the macro that makes a named test of each |
 //! | [`mod@differential`] | random operations on the model and a store, which must agree |
 //! | [`mod@limits_differential`] | the same for limits, in microseconds |
+//! | [`mod@histories`] | random clients of locks, judged without the model |
 //! | [`dump`] | all that a store shows, in one comparable piece |
 //!
 //! A store's whole conformance test is its backend and two lines:
@@ -28,6 +29,7 @@ pub mod bench;
 pub mod cases;
 pub mod differential;
 pub mod dump;
+pub mod histories;
 pub mod limits_differential;
 pub mod model;
 pub mod suite;

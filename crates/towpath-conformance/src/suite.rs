@@ -292,6 +292,103 @@ macro_rules! every_case {
                 a_call_that_never_was_is_not_shown
                 the_store_tells_its_time_and_what_its_word_is_worth
             }
+            locks_acquire {
+                a_free_lock_is_granted_with_a_fence_a_lease_and_a_cap
+                a_lease_longer_than_the_cap_ends_at_the_cap
+                a_held_lock_names_its_holder_and_when_it_may_be_free
+                scopes_are_locked_apart
+                a_fence_rises_with_every_grant
+                a_fence_is_never_below_the_clocks_own
+                a_grant_says_how_the_one_before_it_ended
+                a_repeated_question_is_answered_with_the_same_grant
+                a_late_copy_of_a_question_that_is_over_is_spent
+                a_holder_that_asks_anew_is_told_that_it_has_it
+                a_holder_may_enter_as_often_as_it_asked_for
+                entering_again_never_shortens_a_lease
+                any_text_may_be_a_lock_id
+            }
+            locks_queue {
+                waiters_are_served_first_come_first_served
+                asking_again_keeps_the_place
+                a_caller_that_does_not_wait_never_passes_one_that_does
+                a_silent_head_is_passed_a_second_after_the_release_and_not_before
+                a_caller_that_does_not_wait_counts_as_the_last_place
+                a_waiter_that_is_gone_holds_up_nobody
+                a_waiter_that_is_gone_is_not_shown
+                a_full_queue_takes_nobody_but_keeps_those_in_it
+                whoever_gives_up_leaves_the_queue
+                a_grant_that_nobody_learnt_of_is_undone_by_giving_up
+                giving_up_does_not_undo_what_is_held_more_than_once_or_by_another_question
+                a_holder_is_followed_by_its_waiter_when_it_dies
+                many_who_wait_are_served_in_order
+            }
+            locks_lease {
+                a_dead_holder_is_followed_at_the_end_of_its_lease_and_not_before
+                a_renewal_counts_from_now
+                a_holder_that_renews_for_ever_is_lost_at_its_cap
+                a_late_holder_cannot_renew
+                a_released_lock_cannot_be_renewed
+                a_lock_that_never_was_cannot_be_renewed
+                a_lease_that_is_over_is_looked_after_by_the_timers
+                a_renewal_puts_the_timers_off
+                a_released_lock_is_not_due
+                locks_that_are_due_together_come_by_scope_and_after_workers
+                looking_after_a_lease_tells_what_it_found
+                a_holder_that_was_looked_after_may_ask_the_same_question_again
+                time_passes_for_a_lock_while_the_store_is_closed
+            }
+            locks_release {
+                a_released_lock_is_free_at_once
+                a_repeated_release_is_recognised
+                a_late_holder_cannot_release_the_next_holders_lock
+                a_late_holder_that_nobody_followed_is_told_so
+                a_release_of_a_lock_that_never_was_leaves_nothing_behind
+                a_fence_of_the_future_releases_nothing
+                a_holder_may_release_by_its_lock_id
+                a_stranger_cannot_release_and_learns_whose_it_is
+                a_holder_that_entered_twice_leaves_twice_by_its_lock_id
+                a_holder_whose_lease_is_over_has_nothing_to_release_by_its_lock_id
+                a_forced_release_ends_what_the_operator_saw
+                a_forced_release_is_refused_when_the_lock_changed_hands_meanwhile
+            }
+            locks_cleanup {
+                what_an_execution_holds_is_found_whatever_it_is
+                what_an_execution_no_longer_holds_is_not_found
+                an_execution_that_failed_is_cleaned_up_and_no_other
+                an_execution_that_failed_gives_its_permits_back
+                cleaning_up_ends_what_was_entered_twice
+                what_an_execution_holds_survives_a_restart
+                locks_in_use_are_listed_by_scope_and_others_are_not
+                a_lock_that_is_free_but_waited_for_is_listed
+            }
+            locks_turns {
+                a_release_wakes_the_first_two_who_wait
+                every_way_in_which_a_tenure_ends_wakes_the_queue
+                a_head_that_gives_up_wakes_the_next
+                a_node_hears_nothing_of_other_nodes
+                units_given_back_wake_the_first_two_who_wait
+                readers_wake_one_another_when_a_writer_leaves
+            }
+            permits {
+                no_more_units_are_held_than_there_are
+                more_than_there_are_is_never
+                asking_again_gets_the_same_permit
+                a_heavy_head_is_not_overtaken
+                whoever_delays_nobody_may_enter
+                a_silent_head_that_could_enter_is_passed_after_a_second
+                the_next_head_has_a_second_of_its_own
+                a_waiter_that_is_gone_holds_up_nobody
+                a_silent_holders_units_come_back_at_the_end_of_its_lease
+                a_permit_is_renewed_up_to_its_cap
+                a_permit_taken_anew_cannot_be_renewed_or_given_back_by_the_old_fence
+                whoever_gives_up_leaves_the_queue
+                a_full_queue_takes_nobody
+                a_lowered_limit_takes_nothing_back
+                readers_join_readers_and_a_writer_is_alone
+                nobody_passes_a_writer_that_waits
+                kinds_do_not_contend
+                permits_and_places_survive_a_restart
+            }
             reopen {
                 a_restart_keeps_every_call_in_every_state
                 a_restart_keeps_functions_workers_and_configuration
@@ -303,6 +400,53 @@ macro_rules! every_case {
                 progress_is_numbered_on_after_a_restart
                 what_was_forgotten_stays_forgotten_after_a_restart
                 a_listener_after_a_restart_hears_what_happens_then
+            }
+        }
+    };
+}
+
+/// Makes one `#[tokio::test]` of every case about old callers. For stores whose [`UnderTest`](crate::backend::UnderTest) has an
+/// [`OldCaller`](crate::backend::OldCaller).
+#[macro_export]
+macro_rules! old_callers_suite {
+    ($backend:expr) => {
+        $crate::every_case_of_old_callers! { cases_as_tests { $backend } }
+    };
+}
+
+/// Hands the list of the cases about old callers to another macro of this crate.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! every_case_of_old_callers {
+    ($macro:ident { $($argument:tt)* }) => {
+        $crate::$macro! {
+            [$($argument)*]
+            locks_old_callers {
+                an_old_workflow_keeps_ours_out_and_is_named
+                ours_keeps_an_old_workflow_out
+                an_old_caller_sees_our_identity
+                a_counter_that_a_failing_old_caller_cut_short_lets_nobody_of_ours_in_and_is_healed
+                a_counter_that_old_callers_keep_alive_does_not_outlive_its_tenure
+                old_pollers_are_not_stuck_behind_a_dead_holder_of_ours
+                the_lease_of_ours_is_not_looked_for_in_an_old_workflows_lock
+                a_lock_of_ours_that_an_old_workflow_released_is_lost_as_absent
+                a_lock_of_ours_that_an_old_workflow_took_is_lost_as_replaced_and_left_alone
+                a_release_that_comes_late_does_not_touch_an_old_newcomer
+                an_identity_that_an_old_caller_removed_is_put_back
+                an_old_workflows_lock_is_released_by_its_lock_id_alone
+                an_identity_that_is_no_json_is_the_lock_id
+                a_field_that_is_missing_matches_no_text
+                a_number_in_an_identity_matches_its_digits
+                an_old_workflow_that_failed_is_cleaned_up_by_its_execution
+                an_orphan_is_taken_over_after_a_minute_of_watching
+                an_orphan_that_gets_a_name_is_not_taken_over
+                an_orphan_is_watched_without_a_gap_and_never_while_its_counter_falls
+                an_orphan_is_left_alone_for_ever_when_nobody_may_take_it
+                attempts_of_old_callers_never_look_like_the_next_fence
+                a_counter_that_is_no_number_is_an_old_workflows
+                an_operator_may_end_an_old_workflows_lock
+                an_old_workflows_lock_is_listed
+                a_grant_over_an_old_workflow_that_left_is_under_a_new_fence
             }
         }
     };
@@ -343,6 +487,11 @@ pub fn all_cases() -> Vec<Case> {
     every_case! { cases_as_values {} }
 }
 
+/// All cases about old callers, which not every store can be reached by.
+pub fn all_cases_of_old_callers() -> Vec<Case> {
+    every_case_of_old_callers! { cases_as_values {} }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -364,6 +513,14 @@ mod tests {
             ("timers", include_str!("cases/timers.rs")),
             ("rate_limits", include_str!("cases/rate_limits.rs")),
             ("inspect", include_str!("cases/inspect.rs")),
+            ("locks_acquire", include_str!("cases/locks/acquire.rs")),
+            ("locks_queue", include_str!("cases/locks/queue.rs")),
+            ("locks_lease", include_str!("cases/locks/lease.rs")),
+            ("locks_release", include_str!("cases/locks/release.rs")),
+            ("locks_cleanup", include_str!("cases/locks/cleanup.rs")),
+            ("locks_turns", include_str!("cases/locks/turns.rs")),
+            ("permits", include_str!("cases/permits.rs")),
+            ("locks_old_callers", include_str!("cases/locks/old_callers.rs")),
             ("reopen", include_str!("cases/reopen.rs")),
         ];
         let mut written = BTreeSet::new();
@@ -371,7 +528,8 @@ mod tests {
             let names = text.lines().filter_map(|line| line.strip_prefix("pub async fn ")?.split('(').next());
             written.extend(names.map(|name| format!("{room}::{name}")));
         }
-        let listed: BTreeSet<_> = super::all_cases().iter().map(|case| case.name.to_owned()).collect();
+        let listed: BTreeSet<_> =
+            super::all_cases().iter().chain(&super::all_cases_of_old_callers()).map(|case| case.name.to_owned()).collect();
         assert_eq!(listed, written, "add the case to the list in suite.rs");
     }
 }

@@ -1,5 +1,7 @@
 //! Short words for long types, so that a case reads as a sentence. All of them panic on a name that the core refuses.
 
+mod locks;
+
 use std::time::Duration;
 
 use towpath_core::call::{Answer, CallRequest, Failure, Retry};
@@ -7,6 +9,8 @@ use towpath_core::names::{CallId, FunctionKey, FunctionName, IdempotencyKey, Inv
 use towpath_core::payload::Payload;
 use towpath_core::store::SubmitCall;
 use towpath_core::worker::{FunctionDefinition, Offer};
+
+pub use locks::{LockWords, PermitWords, execution, lock_id, node, of_lock_id, read, request, scope, semaphore, waiter, want, write};
 
 /// A call's id.
 pub fn call_id(text: &str) -> CallId {

@@ -6,6 +6,7 @@
 //! | [`time`], [`clock`] | instants of the store's clock; the clock that is injected, and one that tests move |
 //! | [`payload`] | opaque JSON text |
 //! | [`call`] | what a call is, the table of its states, the decision [`call::step`], back-off |
+//! | [`lock`], [`permit`] | who holds a scope, under which fence, until when; semaphores and read/write locks as weighted permits |
 //! | [`worker`] | functions, their policies, and the workers that serve them |
 //! | [`limit`] | rules, and the decision [`limit::take`]: how many, in how long, when there is room again |
 //! | [`inspect`] | the questions people ask: filters, pages, views |
@@ -35,8 +36,10 @@ pub mod clock;
 pub mod ids;
 pub mod inspect;
 pub mod limit;
+pub mod lock;
 pub mod names;
 pub mod payload;
+pub mod permit;
 pub mod store;
 pub mod time;
 pub mod worker;

@@ -56,13 +56,19 @@ pub enum InvalidName {
     },
 }
 
-fn check_text(what: &'static str, text: &str) -> Result<(), InvalidName> {
+/// For text that is kept as data and never becomes part of a key.
+fn check_length(what: &'static str, text: &str) -> Result<(), InvalidName> {
     if text.is_empty() {
         return Err(InvalidName::Empty { what });
     }
     if text.len() > NAME_BYTES_MAX {
         return Err(InvalidName::TooLong { what, bytes: text.len() });
     }
+    Ok(())
+}
+
+fn check_text(what: &'static str, text: &str) -> Result<(), InvalidName> {
+    check_length(what, text)?;
     match text.chars().find(|c| c.is_control()) {
         Some(character) => Err(InvalidName::Control { what, code: u32::from(character) }),
         None => Ok(()),
@@ -85,6 +91,9 @@ fn refuse_prefix(what: &'static str, text: &str, prefix: &str, why: &'static str
 
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $what:literal, |$text:ident| $rules:expr) => {
+        name!($(#[$doc])* $name, $what, check_text, |$text| $rules);
+    };
+    ($(#[$doc:meta])* $name:ident, $what:literal, $check:ident, |$text:ident| $rules:expr) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -94,7 +103,7 @@ macro_rules! name {
             /// Checks a name; the error says what to change.
             pub fn new(text: impl AsRef<str>) -> Result<Self, InvalidName> {
                 let $text = text.as_ref();
-                check_text($what, $text)?;
+                $check($what, $text)?;
                 $rules?;
                 Ok(Self(Arc::from($text)))
             }
@@ -140,6 +149,10 @@ macro_rules! name {
         }
     };
 }
+
+mod locks;
+
+pub use locks::{ExecutionId, LockId, LockScope, NodeId, RequestId, WaiterId, WorkflowLabel};
 
 name!(
     /// What a function is called. Compared as bytes.

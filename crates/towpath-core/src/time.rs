@@ -35,11 +35,38 @@ impl Timestamp {
         self.0
     }
 
+    /// The instant as text: `2027-01-15T08:00:00.000Z`. Years have four digits, whatever the instant.
+    ///
+    /// ```
+    /// use towpath_core::time::Timestamp;
+    ///
+    /// assert_eq!(Timestamp::from_millis(1_800_000_000_000).to_iso(), "2027-01-15T08:00:00.000Z");
+    /// ```
+    pub fn to_iso(self) -> String {
+        let (seconds, ms) = (self.0.div_euclid(1_000), self.0.rem_euclid(1_000));
+        let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        let (year, month, day) = civil_date(days);
+        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+        format!("{:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z", year.clamp(0, 9_999))
+    }
+
     /// How long after `earlier` this is; zero when it is not after it.
     pub fn since(self, earlier: Self) -> Duration {
         let ms = self.0.saturating_sub(earlier.0);
         Duration::from_millis(u64::try_from(ms).unwrap_or(0))
     }
+}
+
+/// Year, month and day of so many days after 1970-01-01. Years are counted from March, so that the leap day is a year's last.
+fn civil_date(days: i64) -> (i64, i64, i64) {
+    let shifted = days.saturating_add(719_468);
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day_of_year - (153 * month_from_march + 2) / 5 + 1)
 }
 
 impl std::ops::Add<Duration> for Timestamp {
@@ -117,6 +144,16 @@ pub fn from_millis(ms: i64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_instant_is_written_as_a_date() {
+        let written = |ms| Timestamp::from_millis(ms).to_iso();
+        assert_eq!(written(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(written(951_827_696_789), "2000-02-29T12:34:56.789Z");
+        assert_eq!(written(1_704_067_199_999), "2023-12-31T23:59:59.999Z");
+        assert_eq!(written(-1), "1969-12-31T23:59:59.999Z");
+        assert_eq!(written(i64::MAX).len(), written(0).len());
+    }
 
     #[test]
     fn adding_the_longest_length_saturates() {

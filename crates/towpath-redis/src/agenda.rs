@@ -13,8 +13,8 @@ use towpath_core::time::Timestamp;
 pub(crate) struct Heads {
     /// Of all calls.
     pub(crate) calls: Option<Timestamp>,
-    /// Of all workers.
-    pub(crate) silence: Option<Timestamp>,
+    /// Of all workers and locks.
+    pub(crate) others: Option<Timestamp>,
     /// How many functions there are.
     pub(crate) functions: usize,
     /// Since when nobody has looked at the calls.
@@ -23,7 +23,7 @@ pub(crate) struct Heads {
 
 impl Heads {
     pub(crate) fn first(self) -> Option<Timestamp> {
-        self.calls.into_iter().chain(self.silence).min()
+        self.calls.into_iter().chain(self.others).min()
     }
 }
 

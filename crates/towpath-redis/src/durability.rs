@@ -206,11 +206,16 @@ impl Guarantee {
         keeping.grant(self.wanted).unwrap_or(keeping.level)
     }
 
+    /// Whether a write counts only when replicas have it too.
+    pub(crate) fn asks_replicas(&self) -> bool {
+        self.wanted.level == Some(Durability::Replicated)
+    }
+
     /// What to send behind a write, on the same connection and in the same flush: the last of it asks. Often nothing. `key` lies where the
     /// write does.
     pub(crate) fn commands_after_write(&self, key: &str) -> Vec<Cmd> {
         let keeping = self.keeping();
-        if self.wanted.level != Some(Durability::Replicated) {
+        if !self.asks_replicas() {
             return Vec::new();
         }
         let mut command = Cmd::new();
@@ -233,7 +238,7 @@ impl Guarantee {
     pub(crate) fn judge(&self, replies: &[Value]) -> Result<Durability, StoreError> {
         let keeping = self.keeping();
         let granted = keeping.grant(self.wanted);
-        if self.wanted.level == Some(Durability::Replicated) {
+        if self.asks_replicas() {
             return match confirmations(replies) {
                 Ok(confirmed) if confirmed >= u64::from(self.wanted.replicas) => Ok(Durability::Replicated),
                 Ok(confirmed) => Err(StoreError::Unknown(format!(

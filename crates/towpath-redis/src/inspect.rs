@@ -1,12 +1,16 @@
 //! Reads for people.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use redis::Cmd;
 use towpath_core::call::CallState;
-use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
-use towpath_core::names::{CallId, FunctionKey, WorkerId};
+use towpath_core::inspect::{
+    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+};
+use towpath_core::names::{CallId, FunctionKey, LockScope, WorkerId};
+use towpath_core::permit::PermitKind;
 use towpath_core::store::{InspectStore, StoreError};
 use towpath_core::worker::WorkerView;
 
@@ -14,6 +18,9 @@ use crate::pages::Listed;
 use crate::room::Room;
 use crate::store::RedisStore;
 use crate::value;
+
+/// How long a probe waits for a subscription.
+const LISTENS_WITHIN: Duration = Duration::from_secs(1);
 
 /// So many calls of a function are looked at in one go.
 const CHUNK: usize = 200;
@@ -57,8 +64,22 @@ impl InspectStore for RedisStore {
         self.offers_of(worker).await
     }
 
+    async fn lock(&self, scope: &LockScope) -> Result<Option<LockView>, StoreError> {
+        self.lock_view(scope).await
+    }
+
+    async fn locks(&self, query: &LockQuery) -> Result<LockPage, StoreError> {
+        self.lock_page(query).await
+    }
+
+    async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
+        self.permit_view(kind, scope).await
+    }
+
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
         self.shared.prove_writable().await?;
+        // Whoever has begun to listen shall hear; when the way there is cut, others see to that.
+        drop(tokio::time::timeout(LISTENS_WITHIN, self.shared.news.turns().settled()).await);
         let now = self.shared.now();
         Ok(StoreStatus {
             location: self.shared.location(),

@@ -7,6 +7,8 @@ use crate::options::{Place, RedisOptions};
 use towpath_core::limit::StateName;
 use towpath_core::names::{CallId, FunctionKey, FunctionName, LimitScope, WorkerId};
 
+use crate::locks::keys::COUNTER;
+
 /// The keys of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
@@ -177,7 +179,7 @@ pub(crate) struct FunctionKeys {
 }
 
 /// The stream's name with the hash tag that puts a key beside it. A name with braces may have a tag of its own already.
-fn tagged(stream: &str) -> String {
+pub(crate) fn tagged(stream: &str) -> String {
     match hash_tag(stream) {
         Some(tag) => format!("{{{tag}}}:{stream}"),
         None => format!("{{{stream}}}"),
@@ -185,7 +187,7 @@ fn tagged(stream: &str) -> String {
 }
 
 /// What a Cluster takes for the hash tag of a key: what stands between the first `{` and the next `}`, if there is anything.
-fn hash_tag(key: &str) -> Option<&str> {
+pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     rest.split_once('}').map(|(tag, _)| tag).filter(|tag| !tag.is_empty())
 }
@@ -193,6 +195,9 @@ fn hash_tag(key: &str) -> Option<&str> {
 /// What a key of ours or of the wire may hold, as `TYPE` says it; `None` when nothing is known about it.
 pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]> {
     if let Some(own) = key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(':')) {
+        if own.starts_with('{') {
+            return kind_of_scope(own);
+        }
         let (room, of_function) = own.split_once(":{").map_or((own, false), |(room, _)| (room, true));
         return match (room, of_function) {
             ("calls" | "requests" | "outcomes" | "progress" | "pages" | "counts" | "busy" | "idempotency" | "function", true) => {
@@ -200,10 +205,16 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
             }
             ("due" | "index" | "ready" | "dead" | "workers", true) | ("heartbeats", false) => Some(&["zset"]),
             ("aside", true) | ("functions", false) => Some(&["set"]),
+            ("lock:index", false) => Some(&["zset"]),
+            ("lock:audit", false) => Some(&["list"]),
+            (set, _) if set.starts_with("lock:exec:") => Some(&["set"]),
             ("workers" | "where" | "calls" | "config" | "losses", false) => Some(&["hash"]),
             ("sequence", false) | ("incarnation", _) | ("confirmed", true) => Some(&["string"]),
             _ => None,
         };
+    }
+    if key.starts_with(COUNTER) {
+        return Some(&["string"]);
     }
     let rest = key.strip_prefix("function:")?;
     match rest.split_once(':') {
@@ -214,6 +225,17 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
         Some(("response", _)) => Some(&["list", "set"]),
         None if key == GLOBAL_CONFIG => Some(&["string"]),
         _ => Some(&["set"]),
+    }
+}
+
+/// The same of a key that begins with the hash tag of a lock or a limit. What a limit remembers differs by its rule.
+fn kind_of_scope(own: &str) -> Option<&'static [&'static str]> {
+    match own.rsplit_once(':')? {
+        (limit, _) if limit.starts_with("{n8n-ratelimit-") => None,
+        (_, "s" | "meta") => Some(&["string"]),
+        (_, "w" | "d" | "p") => Some(&["zset"]),
+        (_, "q" | "v" | "x") => Some(&["hash"]),
+        _ => None,
     }
 }
 
@@ -256,9 +278,11 @@ pub(crate) const GLOBAL_CONFIG: &str = "function:global_config";
 mod tests {
     use std::collections::HashSet;
 
-    use towpath_core::names::{FunctionName, Scope};
+    use towpath_core::names::{ExecutionId, FunctionName, LockScope, Scope};
+    use towpath_core::permit::PermitKind;
 
     use super::*;
+    use crate::locks::keys::SharedKeys;
 
     fn function(scope: &str, name: &str) -> FunctionKey {
         FunctionKey { scope: Scope::new(scope).unwrap(), name: FunctionName::new(name).unwrap() }
@@ -320,12 +344,28 @@ mod tests {
             (response(&CallId::new("c1").unwrap()), "list"),
             (GLOBAL_CONFIG.to_owned(), "string"),
         ];
-        for (key, kind) in of_function.into_iter().chain(of_all) {
+        for (key, kind) in of_function.into_iter().chain(of_all).chain(keys_of_locks()) {
             assert_eq!(kind_of("mine", &key).and_then(<[_]>::first), Some(&kind), "{key}");
         }
         for key in ["mine:else", "others:calls:{x}", "mine", "minefield:functions"] {
             assert_eq!(kind_of("mine", key), None, "{key}");
         }
+    }
+
+    fn keys_of_locks() -> Vec<(String, &'static str)> {
+        let mut all = Vec::new();
+        for (is_cluster, scope) in [(false, "a:{b"), (true, "x{a}y"), (true, "a:w")] {
+            let (shared, scope) = (SharedKeys::new("mine", 0, is_cluster), LockScope::new(scope).unwrap());
+            let of = shared.lock(&scope);
+            all.extend([(of.counter, "string"), (of.meta, "string"), (of.seeds_meta, "string"), (of.record, "string")]);
+            all.extend([(of.waiters, "zset"), (of.alive, "zset")]);
+            all.extend([(shared.execution(&ExecutionId::new("a:{7}").unwrap()), "set"), (shared.index.clone(), "zset")]);
+            all.push((shared.audit.clone(), "list"));
+            let kinds = ["zset", "hash", "zset", "zset", "hash", "hash"];
+            let permits = shared.permits(PermitKind::Semaphore, &scope);
+            all.extend(permits.in_order().into_iter().map(str::to_owned).zip(kinds));
+        }
+        all
     }
 
     #[test]

@@ -45,6 +45,7 @@ mod keys;
 mod lane;
 mod limits;
 mod link;
+mod locks;
 mod news;
 mod options;
 mod pages;

@@ -7,16 +7,17 @@
 //! | `a:worker` | a delivery of this worker deserves a renewal at once |
 //! | `r:scope \n name` | work of this function was made ready, or there is more room for it |
 //!
-//! On the channel each message stands behind the sender's name, so that a process does not hear itself twice.
+//! On the channel each message stands behind the sender's name, so that a process does not hear itself twice. The same subscription has the
+//! channels of the nodes that wait for locks in this process; what is said there is for [`Turns`].
 
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use redis::aio::PubSub;
+use redis::aio::{PubSub, PubSubSink};
 use redis::{Cmd, Msg, Value};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
@@ -25,6 +26,7 @@ use towpath_core::store::StoreError;
 
 use crate::definition::{function_member, read_function_member};
 use crate::link::Link;
+use crate::locks::turns::Turns;
 use crate::pause::pause;
 
 /// A function was defined, changed or forgotten.
@@ -53,6 +55,7 @@ pub(crate) struct News {
     /// The sender's name on the channel: no two stores share it, not even in one process.
     me: String,
     ears: Arc<Ears>,
+    turns: Turns,
     subscription: AbortHandle,
 }
 
@@ -66,15 +69,22 @@ struct Ears {
 
 impl News {
     /// Subscribes. Once this has returned, no news is missed without [`Heard::LookAgain`].
-    pub(crate) async fn start(link: Link, channel: String, heard: mpsc::UnboundedSender<Heard>) -> Result<Self, StoreError> {
+    pub(crate) async fn start(link: Link, channel: String, turns: Turns, heard: mpsc::UnboundedSender<Heard>) -> Result<Self, StoreError> {
         let (functions, config) = (watch::Sender::new(0), watch::Sender::new(0));
         let ears = Arc::new(Ears { functions, config, workers: Mutex::default(), heard });
         let me = format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
         let lives = link.lives();
         let subscribed = link.subscribed(&channel).await?;
-        let listener = Listener { link: link.clone(), channel: channel.clone(), me: me.clone(), lives, ears: Arc::clone(&ears) };
+        let (ours, changes) = (Arc::clone(&ears), turns.changes());
+        let listener =
+            Listener { link: link.clone(), channel: channel.clone(), me: me.clone(), lives, ears: ours, turns: turns.clone(), changes };
         let subscription = tokio::spawn(listener.listen(subscribed)).abort_handle();
-        Ok(Self { link, channel, me, ears, subscription })
+        Ok(Self { link, channel, me, ears, turns, subscription })
+    }
+
+    /// Who listens for turns at locks.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     /// Tells this process at once and then all others. Nobody is told of a failure: those who wait for news look again by themselves.
@@ -208,12 +218,14 @@ struct Listener {
     me: String,
     lives: watch::Receiver<u64>,
     ears: Arc<Ears>,
+    turns: Turns,
+    changes: watch::Receiver<u64>,
 }
 
 impl Listener {
     async fn listen(mut self, mut subscribed: PubSub) {
         loop {
-            self.hear_until_it_breaks(&mut subscribed).await;
+            self.hear_until_it_breaks(subscribed).await;
             subscribed = self.subscribe_again().await;
             // Only now: what is published from here on is heard, and what was published before is seen by looking.
             self.ears.look_again();
@@ -221,8 +233,12 @@ impl Listener {
     }
 
     /// A new shared connection is a sign that this one may be dead too, even if nobody has told it.
-    async fn hear_until_it_breaks(&mut self, subscribed: &mut PubSub) {
-        let mut messages = subscribed.on_message();
+    async fn hear_until_it_breaks(&mut self, subscribed: PubSub) {
+        let (mut sink, mut messages) = subscribed.split();
+        let mut channels = BTreeSet::new();
+        if !self.listen_for_turns(&mut sink, &mut channels).await {
+            return;
+        }
         loop {
             tokio::select! {
                 message = messages.next() => match message {
@@ -230,12 +246,39 @@ impl Listener {
                     None => return,
                 },
                 changed = self.lives.changed() => if changed.is_ok() { return },
+                _changed = self.changes.changed() => if !self.listen_for_turns(&mut sink, &mut channels).await { return },
             }
         }
     }
 
+    /// Subscribes to the channels of those who wait for locks here, and to no others. `false`: the connection is of no use any more.
+    async fn listen_for_turns(&mut self, sink: &mut PubSubSink, channels: &mut BTreeSet<String>) -> bool {
+        let change = *self.changes.borrow_and_update();
+        let wanted = self.turns.channels();
+        let (new, gone): (Vec<_>, Vec<_>) =
+            (wanted.difference(channels).cloned().collect(), channels.difference(&wanted).cloned().collect());
+        let done = tokio::time::timeout(RETRY_LAST * 5, async {
+            if !new.is_empty() {
+                sink.subscribe(&new).await?;
+            }
+            if !gone.is_empty() {
+                sink.unsubscribe(&gone).await?;
+            }
+            Ok::<(), redis::RedisError>(())
+        });
+        if !matches!(done.await, Ok(Ok(()))) {
+            return false;
+        }
+        *channels = wanted;
+        self.turns.has_settled(change, &new);
+        true
+    }
+
     fn pass_on(&self, message: &Msg) {
         let text: String = message.get_payload().unwrap_or_default();
+        if self.turns.hear(message.get_channel_name(), &text) {
+            return;
+        }
         if let Some((sender, message)) = text.split_once(' ')
             && sender != self.me
         {
@@ -274,7 +317,7 @@ mod tests {
     async fn listen(server: &RedisServer) -> (News, mpsc::UnboundedReceiver<Heard>) {
         let link = Link::open(&RedisOptions::standalone("127.0.0.1", server.port())).await.unwrap();
         let (heard, hears) = mpsc::unbounded_channel();
-        (News::start(link, "news".to_owned(), heard).await.unwrap(), hears)
+        (News::start(link, "news".to_owned(), Turns::new("wake:".to_owned()), heard).await.unwrap(), hears)
     }
 
     async fn soon<T>(it: impl Future<Output = T>) -> T {

@@ -27,6 +27,9 @@ use crate::incarnation::{self, Incarnation};
 use crate::keys::{Keys, unfit_for_cluster};
 use crate::limits::Crowds;
 use crate::link::{Link, Script, trouble};
+use crate::locks::Locks;
+use crate::locks::keys::SharedKeys;
+use crate::locks::turns::Turns;
 use crate::news::{Heard, News};
 use crate::options::RedisOptions;
 use crate::pause::pause;
@@ -70,6 +73,7 @@ pub(crate) struct Shared {
     pub(crate) crowds: Crowds,
     /// What was said of each worker of this process, and when.
     pub(crate) said: Said,
+    pub(crate) locks: Locks,
     rooms: Mutex<HashMap<FunctionKey, Arc<Room>>>,
 }
 
@@ -98,7 +102,9 @@ impl RedisStore {
         let keys = Keys::of(&options);
         let incarnation = Incarnation::find(&link, &keys).await?;
         let (heard, listen) = mpsc::unbounded_channel();
-        let news = News::start(link.clone(), keys.news(options.database), heard).await?;
+        let lock_keys = SharedKeys::new(&options.prefix, options.database, link.is_cluster());
+        let turns = Turns::new(lock_keys.channels.clone());
+        let news = News::start(link.clone(), keys.news(options.database), turns, heard).await?;
         let shared = Shared {
             options,
             keys,
@@ -119,6 +125,7 @@ impl RedisStore {
             peers_seen: PeersSeen::default(),
             crowds: Crowds::default(),
             said: Said::default(),
+            locks: Locks::new(lock_keys, !lives_by_the_server),
             rooms: Mutex::default(),
         };
         let store = Self { shared: Arc::new(shared) };

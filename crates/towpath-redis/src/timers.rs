@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::Cmd;
 use towpath_core::call::{CallCommand, CallReply, CallState, step};
-use towpath_core::names::{CallId, WorkerId};
+use towpath_core::names::{CallId, LockScope, WorkerId};
 use towpath_core::store::{Fired, StoreError, TimerStore};
 use towpath_core::time::Timestamp;
 
@@ -21,7 +21,7 @@ use crate::room::Room;
 use crate::store::RedisStore;
 use crate::value;
 
-/// How often it is looked when the next worker falls silent, and how many functions there are.
+/// How often it is looked when the next worker falls silent or the next lease of a lock ends, and how many functions there are.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// What another process has put on the agenda, and then died, is looked for when it is missed; and without a reason so often for each
 /// function there is, but no less often than the latter.
@@ -31,10 +31,12 @@ const LOOK_AT_LAST: Duration = Duration::from_secs(60);
 /// So many pages of one function are looked at in one go: each may have hundreds of calls.
 const PAGES_AT_ONCE: usize = 16;
 
-/// Something that happens by itself. Calls come before workers at one instant, and older submits before younger ones.
+/// Something that happens by itself. At one instant calls come before workers and workers before locks, and older submits before younger
+/// ones.
 enum Due {
     Call(Arc<Room>, Box<Life>),
     Worker(WorkerId),
+    Lock(LockScope),
 }
 
 /// What has come up.
@@ -72,7 +74,7 @@ impl TimerStore for RedisStore {
             let later = heads.into_iter().flatten().filter(|head| *head > now);
             next = self.heads(&due).await?.into_iter().flatten().chain(later).min();
         }
-        fired.next_due = next.into_iter().chain(self.next_silence().await?).min();
+        fired.next_due = next.into_iter().chain(self.next_of_others().await?).min();
         self.shared.agenda.wait_until(fired.next_due);
         Ok(fired)
     }
@@ -84,14 +86,14 @@ impl TimerStore for RedisStore {
         loop {
             departures.mark_unchanged();
             let looked = match seen {
-                Some(seen) => self.look_at_silence(seen).await,
+                Some(seen) => self.look_at_others(seen).await,
                 None => self.look_at_agenda().await,
             };
             match looked {
                 Ok(now) if now.first().is_some_and(|first| known.is_none_or(|known| first < known)) => {
                     return now.first().unwrap_or_default();
                 }
-                // A worker that would have fallen silent then was heard: the timekeeper need not look.
+                // A worker that would have fallen silent then was heard, or a lease renewed: the timekeeper need not look.
                 Ok(now) if seen.is_some() && known.is_some() && now.first() > known => {
                     self.shared.agenda.keep(now);
                     return now.first().unwrap_or_default();
@@ -119,7 +121,7 @@ fn look_again_after(functions: usize) -> Duration {
 impl RedisStore {
     /// All that is due, in the order in which it happens, at most `limit`.
     async fn due_by(&self, rooms: &[Arc<Room>], now: Timestamp, limit: usize) -> Result<ComeUp, StoreError> {
-        let mut agenda: Vec<((Timestamp, bool, u64), Due)> = Vec::new();
+        let mut agenda: Vec<((Timestamp, u8, u64), Due)> = Vec::new();
         let (mut turned, mut more) = (Vec::new(), false);
         let asks: Vec<Cmd> = rooms.iter().map(|room| due_until(&room.keys.due, now, Some(limit))).collect();
         for (room, reply) in rooms.iter().zip(self.shared.link.ask_all(&asks).await?) {
@@ -137,14 +139,17 @@ impl RedisStore {
             let lives = self.come_up(room, found.into_iter().map(|(one, _)| one).collect(), &pages).await?;
             for life in lives.into_iter().filter(|life| life.call.due().is_none_or(|due| due <= now)) {
                 let at = life.call.due().unwrap_or(now);
-                agenda.push(((at, false, life.sequence), Due::Call(Arc::clone(room), Box::new(life))));
+                agenda.push(((at, 0, life.sequence), Due::Call(Arc::clone(room), Box::new(life))));
             }
             if !pages.is_empty() {
                 turned.push((Arc::clone(room), pages));
             }
         }
         for (at, worker) in self.silent_workers(u32::try_from(limit).unwrap_or(u32::MAX)).await? {
-            agenda.push(((at, true, 0), Due::Worker(worker)));
+            agenda.push(((at, 1, 0), Due::Worker(worker)));
+        }
+        for (at, scope) in self.ended_leases(now, limit).await? {
+            agenda.push(((at, 2, 0), Due::Lock(scope)));
         }
         agenda.sort_by_key(|(order, _)| *order);
         agenda.truncate(limit);
@@ -158,6 +163,10 @@ impl RedisStore {
         for due in agenda {
             match due {
                 Due::Worker(worker) => fired.workers_removed += u64::from(self.remove_worker(&worker).await?),
+                Due::Lock(scope) => {
+                    self.reap_lock(&scope).await?;
+                    fired.locks_reaped += 1;
+                }
                 Due::Call(room, life) => {
                     if self.was_answered(&life, now).await? {
                         continue;
@@ -240,13 +249,19 @@ impl RedisStore {
         self.write_down_all_deliveries().await?;
         let rooms = self.all_rooms().await?;
         let calls = self.heads(&rooms).await?.into_iter().flatten().min();
-        Ok(Heads { calls, silence: self.next_silence().await?, functions: rooms.len(), age: Duration::ZERO })
+        Ok(Heads { calls, others: self.next_of_others().await?, functions: rooms.len(), age: Duration::ZERO })
     }
 
     /// The same, with what was seen of the calls.
-    async fn look_at_silence(&self, seen: Heads) -> Result<Heads, StoreError> {
+    async fn look_at_others(&self, seen: Heads) -> Result<Heads, StoreError> {
         self.write_down_all_deliveries().await?;
-        Ok(Heads { silence: self.next_silence().await?, ..seen })
+        Ok(Heads { others: self.next_of_others().await?, ..seen })
+    }
+
+    /// When the next worker falls silent, or the next lease of a lock ends.
+    async fn next_of_others(&self) -> Result<Option<Timestamp>, StoreError> {
+        let (silence, lease_end) = tokio::try_join!(self.next_silence(), self.next_lease_end())?;
+        Ok(silence.into_iter().chain(lease_end).min())
     }
 
     /// When the next call of each of these functions is due.

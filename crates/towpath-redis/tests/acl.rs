@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use towpath_redis::acl_rule;
 
-/// Done without where it is refused or unknown, the last two by the doctor; or sent to a Sentinel, which has users of its own.
-const DONE_WITHOUT: [&str; 4] = ["waitaof", "sentinel", "scan", "pttl"];
+/// Done without where it is refused or unknown; or sent to a Sentinel, which has users of its own.
+const DONE_WITHOUT: [&str; 2] = ["waitaof", "sentinel"];
 /// Commands whose second word is part of their name.
 const WITH_SUBCOMMANDS: [&str; 10] = ["xgroup", "xinfo", "script", "client", "cluster", "config", "acl", "pubsub", "slowlog", "latency"];
 

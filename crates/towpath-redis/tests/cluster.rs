@@ -1,19 +1,28 @@
 //! The Redis store keeps every promise on a Cluster of three masters too, where nothing spans two functions.
 
+mod old_caller;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use towpath_conformance::backend::{Backend, UnderTest};
+use old_caller::PlainClient;
+use towpath_conformance::backend::{Backend, OldCaller, UnderTest};
 use towpath_conformance::differential::explore;
+use towpath_conformance::differential::locks::{OldCallers, explore as explore_locks};
 use towpath_conformance::limits_differential;
-use towpath_conformance::suite::{all_cases, run};
+use towpath_conformance::suite::{all_cases, all_cases_of_old_callers, run};
 use towpath_conformance::words::{function, offer, worker_id};
 use towpath_core::clock::{Clock, VirtualClock};
 use towpath_core::store::{InspectStore, RegistryStore, Store};
 use towpath_core::worker::RegisterWorker;
 use towpath_redis::{RedisOptions, RedisStore};
 use towpath_redis_testing::{ClusterRig, RedisServer, until};
+
+/// Old workflows cannot speak to a Cluster; this one knows where it keeps identities, so that the scripts meet the same damage there.
+fn where_it_lies(key: &str) -> String {
+    key.strip_suffix(":meta").map_or_else(|| key.to_owned(), |counter| format!("towpath:{{{counter}}}:meta"))
+}
 
 /// One Cluster, emptied for every case.
 struct ThreeMasters {
@@ -24,6 +33,7 @@ struct ClusterUnderTest {
     store: RedisStore,
     options: RedisOptions,
     clock: Arc<dyn Clock>,
+    old: Arc<PlainClient>,
 }
 
 #[async_trait]
@@ -34,10 +44,16 @@ impl Backend for ThreeMasters {
         }
         let options = RedisOptions::parse(&self.rig.url()).expect("the rig names itself");
         let store = open(&options, &clock).await;
-        Box::new(ClusterUnderTest { store, options, clock })
+        let ports: Vec<u16> = self.rig.nodes.iter().map(RedisServer::port).collect();
+        let old = Arc::new(PlainClient::of(&ports, 0, where_it_lies).await);
+        Box::new(ClusterUnderTest { store, options, clock, old })
     }
 
     fn counts_without_gaps(&self) -> bool {
+        false
+    }
+
+    fn hears_exactly(&self) -> bool {
         false
     }
 }
@@ -56,12 +72,16 @@ impl UnderTest for ClusterUnderTest {
         self.store.close().await;
         self.store = open(&self.options, &self.clock).await;
     }
+
+    fn old_caller(&self) -> Option<Arc<dyn OldCaller>> {
+        Some(Arc::clone(&self.old) as Arc<dyn OldCaller>)
+    }
 }
 
 #[tokio::test]
 async fn the_whole_suite_holds_on_a_cluster() {
     let backend = ThreeMasters { rig: ClusterRig::start() };
-    for case in all_cases() {
+    for case in all_cases().into_iter().chain(all_cases_of_old_callers()) {
         println!("{}", case.name);
         run(&backend, case.run).await;
     }
@@ -146,5 +166,15 @@ async fn random_limits_agree_with_the_model_on_a_cluster() {
     let backend = ThreeMasters { rig: ClusterRig::start() };
     if let Err(why) = limits_differential::check(&backend, 12_000).await {
         panic!("{why}");
+    }
+}
+
+#[tokio::test]
+async fn random_operations_on_locks_agree_with_the_model_on_a_cluster() {
+    let backend = ThreeMasters { rig: ClusterRig::start() };
+    for old in [OldCallers::None, OldCallers::Some] {
+        if let Err(divergence) = explore_locks(&backend, old, 0..20, 200).await {
+            panic!("the Cluster and the model disagree.\n{divergence}");
+        }
     }
 }

@@ -1,12 +1,15 @@
 //! The Redis store keeps every promise that the law of the stores states, on a real server.
 
+mod old_caller;
+
 use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
-use towpath_conformance::backend::{Backend, UnderTest};
-use towpath_conformance::suite::{all_cases, run};
+use old_caller::PlainClient;
+use towpath_conformance::backend::{Backend, OldCaller, UnderTest};
+use towpath_conformance::suite::{all_cases, all_cases_of_old_callers, run};
 use towpath_core::clock::Clock;
 use towpath_core::store::Store;
 use towpath_redis::{RedisOptions, RedisStore, acl_rule};
@@ -22,6 +25,7 @@ struct DatabaseUnderTest {
     store: RedisStore,
     options: RedisOptions,
     clock: Arc<dyn Clock>,
+    old: Arc<PlainClient>,
 }
 
 #[async_trait]
@@ -29,9 +33,14 @@ impl Backend for Standalone {
     async fn fresh(&self, clock: Arc<dyn Clock>) -> Box<dyn UnderTest> {
         let mut options = RedisOptions::standalone("127.0.0.1", SERVER.port());
         options.database = NEXT_DATABASE.fetch_add(1, Ordering::Relaxed);
-        let store = open(&options, &clock).await;
-        Box::new(DatabaseUnderTest { store, options, clock })
+        under_test(&SERVER, options, clock).await
     }
+}
+
+async fn under_test(server: &RedisServer, options: RedisOptions, clock: Arc<dyn Clock>) -> Box<dyn UnderTest> {
+    let old = Arc::new(PlainClient::of(&[server.port()], options.database, str::to_owned).await);
+    let store = open(&options, &clock).await;
+    Box::new(DatabaseUnderTest { store, options, clock, old })
 }
 
 async fn open(options: &RedisOptions, clock: &Arc<dyn Clock>) -> RedisStore {
@@ -48,6 +57,10 @@ impl UnderTest for DatabaseUnderTest {
         self.store.close().await;
         self.store = open(&self.options, &self.clock).await;
     }
+
+    fn old_caller(&self) -> Option<Arc<dyn OldCaller>> {
+        Some(Arc::clone(&self.old) as Arc<dyn OldCaller>)
+    }
 }
 
 mod standalone {
@@ -56,6 +69,10 @@ mod standalone {
     towpath_conformance::suite!(Standalone);
     towpath_conformance::differential!(Standalone, seeds = 200, operations = 300);
     towpath_conformance::limits_differential!(Standalone, operations = 12_000);
+    towpath_conformance::old_callers_suite!(Standalone);
+    towpath_conformance::lock_differential!(Standalone, OldCallers::None, seeds = 100, operations = 200);
+    towpath_conformance::lock_differential!(Standalone, OldCallers::Some, seeds = 100, operations = 200);
+    towpath_conformance::histories!(Standalone, locks = 20 of 3_000, permits = 8 of 2_500);
 }
 
 /// The same server, as seen by a user that has no more rights than `towpath doctor --print-acl` gives.
@@ -76,14 +93,13 @@ impl Backend for WithThePrintedRights {
         options.database = NEXT_DATABASE.fetch_add(1, Ordering::Relaxed) % 1_000;
         (options.username, options.password) = (Some("towpath".to_owned()), Some("secret".to_owned()));
         RESTRICTED.cli(&["-n", &options.database.to_string(), "FLUSHDB"]);
-        let store = open(&options, &clock).await;
-        Box::new(DatabaseUnderTest { store, options, clock })
+        under_test(&RESTRICTED, options, clock).await
     }
 }
 
 #[tokio::test]
 async fn the_whole_suite_holds_under_the_printed_rights() {
-    for case in all_cases() {
+    for case in all_cases().into_iter().chain(all_cases_of_old_callers()) {
         println!("{}", case.name);
         run(&WithThePrintedRights, case.run).await;
     }
@@ -100,8 +116,7 @@ impl Backend for WithWorkersInProcess {
         let mut options = RedisOptions::standalone("127.0.0.1", SERVER.port());
         options.database = NEXT_DATABASE.fetch_add(1, Ordering::Relaxed);
         options.timing.all_workers_in_process = true;
-        let store = open(&options, &clock).await;
-        Box::new(DatabaseUnderTest { store, options, clock })
+        under_test(&SERVER, options, clock).await
     }
 }
 

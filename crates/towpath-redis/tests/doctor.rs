@@ -311,8 +311,12 @@ async fn a_key_of_ours_that_holds_something_else_is_a_failure() {
     assert_eq!(kinds.verdict, Verdict::Fail);
     assert!(kinds.says.contains("towpath:due:{function:stream:__global__:add} is a string and should be a zset"), "{}", kinds.says);
     assert!(kinds.says.contains("function:stream:__global__:add is a hash and should be a stream"), "{}", kinds.says);
+    server.cli(&["del", "function:stream:__global__:add"]);
+    server.cli(&["hset", "n8n-lock-orders", "a", "1"]);
+    let of_locks = found(&examined(&server, |_| ()).await, "kinds of keys").says.clone();
+    assert!(of_locks.contains("n8n-lock-orders is a hash and should be a string"), "{of_locks}");
     // Whoever must not go through all keys looks at those of the functions that are known.
-    server.cli(&acl_rule("app", "secret", "towpath").split(' ').collect::<Vec<_>>());
+    server.cli(&acl_rule("app", "secret", "towpath").split(' ').chain(["-scan"]).collect::<Vec<_>>());
     assert_eq!(found(&examined(&server, as_app).await, "kinds of keys").verdict, Verdict::Ok, "nobody knows the function");
     server.cli(&["eval", "redis.call('SADD', 'towpath:functions', '__global__\\nadd')", "0"]);
     assert_eq!(found(&examined(&server, as_app).await, "kinds of keys").verdict, Verdict::Fail);
@@ -326,7 +330,11 @@ async fn a_lock_that_never_ends_is_told() {
     server.cli(&["incr", "n8n-lock-invoices"]);
     let examination = examined(&server, |_| ()).await;
     assert_eq!(troubles(&examination), [("locks", Verdict::Warn)]);
-    assert!(found(&examination, "locks").says.contains("1 lock(s) never end by themselves: n8n-lock-invoices"));
+    let says = "1 lock(s) never end by themselves: n8n-lock-invoices";
+    assert_eq!(found(&examination, "locks").says, says);
+    // So it is to a user that has no more than the printed rights.
+    server.cli(&acl_rule("app", "secret", "towpath").split(' ').collect::<Vec<_>>());
+    assert_eq!(found(&examined(&server, as_app).await, "locks").says, says);
 }
 
 /// A store in which somebody works.

@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use towpath_core::call::Call;
-use towpath_core::names::{CallId, WorkerId};
-use towpath_core::store::{CallNews, CallWatch};
+use towpath_core::names::{CallId, NodeId, WaiterId, WorkerId};
+use towpath_core::store::{CallNews, CallWatch, LockNews, LockWakes};
 
 /// Everyone who listens.
 #[derive(Debug, Default)]
 pub(crate) struct Ears {
     calls: Mutex<HashMap<CallId, Vec<Arc<Ear>>>>,
     workers: Mutex<HashMap<WorkerId, Arc<Notify>>>,
+    nodes: Mutex<Vec<(NodeId, mpsc::UnboundedSender<WaiterId>)>>,
 }
 
 /// One watcher of one call.
@@ -46,6 +47,22 @@ impl Ears {
         for ear in listening {
             ear.changed.store(true, Ordering::Release);
             ear.notify.notify_one();
+        }
+    }
+
+    pub(crate) fn listen_for_turns(&self, node: &NodeId) -> Box<dyn LockWakes> {
+        let (sender, turns) = mpsc::unbounded_channel();
+        let mut nodes = lock(&self.nodes);
+        nodes.retain(|(_, sender)| !sender.is_closed());
+        nodes.push((node.clone(), sender));
+        Box::new(Turns { turns })
+    }
+
+    pub(crate) fn tell_turns(&self, waiters: &[WaiterId]) {
+        for waiter in waiters {
+            for (_, node) in lock(&self.nodes).iter().filter(|(node, _)| node.as_str() == waiter.node()) {
+                let _a_node_that_left_asks_no_more = node.send(waiter.clone());
+            }
         }
     }
 
@@ -95,6 +112,21 @@ impl Drop for Watch {
             if listening.is_empty() {
                 calls.remove(&self.call_id);
             }
+        }
+    }
+}
+
+/// One node's ear.
+struct Turns {
+    turns: mpsc::UnboundedReceiver<WaiterId>,
+}
+
+#[async_trait]
+impl LockWakes for Turns {
+    async fn next(&mut self) -> LockNews {
+        match self.turns.recv().await {
+            Some(waiter) => LockNews::Turn(waiter),
+            None => std::future::pending().await, // the store is gone; silence proves nothing
         }
     }
 }

@@ -22,7 +22,8 @@
 //! | `writer` | the one thread that writes: takes what piled up, one transaction, one commit, then all answers |
 //! | `memory` | what the writer knows by heart: functions, workers, counts; rebuilt from the file whenever in doubt |
 //! | `rows` | records to columns and back |
-//! | `calls`, `claims`, `registry`, `limits`, `timers`, `inspect` | the moves |
+//! | `calls`, `claims`, `registry`, `locks`, `permits`, `limits`, `timers`, `inspect` | the moves |
+//! | `waiters` | the queues of locks and permits |
 //! | `ears` | wake-ups after a commit |
 //! | [`floor`] | the bare loop that the store is measured against |
 
@@ -32,8 +33,10 @@ mod ears;
 pub mod floor;
 mod inspect;
 mod limits;
+mod locks;
 mod memory;
 mod open;
+mod permits;
 #[cfg(test)]
 mod plans;
 mod registry;
@@ -41,6 +44,7 @@ mod rows;
 mod store;
 mod timers;
 mod trouble;
+mod waiters;
 mod writer;
 
 pub use open::{Location, OpenError, OpenOptions};

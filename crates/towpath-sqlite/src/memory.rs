@@ -86,6 +86,8 @@ pub(crate) struct Memory {
     /// Calls in workers' hands: each will be answered soon, and need not be read again for that.
     running: HashMap<CallId, Stored>,
     next_seq: i64,
+    /// When locks that nobody uses were last looked for.
+    pub(crate) locks_swept_at: Option<Timestamp>,
 }
 
 impl Memory {

@@ -1,7 +1,7 @@
 //! Hot statements use an index: a plan that scans a table would be slow only on the day it matters.
 
 use crate::open::{self, Location, OpenOptions};
-use crate::{calls, claims, limits, timers};
+use crate::{calls, claims, limits, locks, permits, timers, waiters};
 
 fn plan(sql: &str) -> String {
     let opened = open::open(&OpenOptions { location: Location::Memory, owner: String::new(), renew_leases: false }).unwrap();
@@ -42,4 +42,22 @@ fn what_is_remembered_of_a_rule_is_found_by_its_name_and_what_is_over_by_its_tim
     check(limits::LOAD, "(scope=? AND name=?)");
     check(limits::UNITS, "(scope=? AND name=?)");
     check(limits::OVER, "limit_states_sweep (sweep_us<?)");
+}
+
+#[test]
+fn leases_of_locks_that_end_come_from_their_index() {
+    check(locks::DUE, "USING COVERING INDEX locks_due (reap_ms<?)");
+    check(locks::NEXT_DUE, "USING COVERING INDEX locks_due");
+}
+
+#[test]
+fn what_an_execution_holds_is_found_by_its_index() {
+    check(locks::HELD_BY, "USING INDEX locks_by_execution (execution_id=?)");
+    check(permits::HELD_BY, "USING INDEX permits_by_execution (execution_id=?)");
+}
+
+#[test]
+fn permits_and_queues_are_read_in_order_by_their_keys() {
+    check(permits::LOAD, "USING PRIMARY KEY (kind=? AND scope=?)");
+    check(waiters::LOAD, "USING PRIMARY KEY (kind=? AND scope=?)");
 }

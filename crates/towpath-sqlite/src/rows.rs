@@ -61,7 +61,7 @@ pub(crate) fn name<T: FromStr<Err = InvalidName>>(row: &Row<'_>, column: usize) 
     text(row, column)?.parse().map_err(corrupt)
 }
 
-fn optional_name<T: FromStr<Err = InvalidName>>(row: &Row<'_>, column: usize) -> Moved<Option<T>> {
+pub(crate) fn optional_name<T: FromStr<Err = InvalidName>>(row: &Row<'_>, column: usize) -> Moved<Option<T>> {
     let text = row.get_ref(column)?.as_str_or_null().map_err(corrupt)?;
     text.map(str::parse).transpose().map_err(corrupt)
 }
@@ -74,7 +74,7 @@ fn corrupt(cause: impl std::fmt::Display) -> Trouble {
     Trouble::Corrupt(cause.to_string())
 }
 
-fn instant(row: &Row<'_>, column: usize) -> Moved<Option<Timestamp>> {
+pub(crate) fn instant(row: &Row<'_>, column: usize) -> Moved<Option<Timestamp>> {
     let ms: Option<i64> = row.get(column)?;
     Ok(ms.map(Timestamp::from_millis))
 }

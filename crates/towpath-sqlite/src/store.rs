@@ -10,10 +10,13 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 use towpath_core::clock::Clock;
 use towpath_core::ids::DeliveryId;
-use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
+use towpath_core::inspect::{
+    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+};
 use towpath_core::limit::{Check, LimitReply, Rules};
-use towpath_core::names::{CallId, FunctionKey, LimitScope, WorkerId};
+use towpath_core::names::{CallId, FunctionKey, LimitScope, LockScope, WorkerId};
 use towpath_core::payload::Payload;
+use towpath_core::permit::PermitKind;
 use towpath_core::store::{
     CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Durability, Fired, Heartbeat,
     InspectStore, LimitStore, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, StoreError, StoreTrouble, SubmitCall, Submitted,
@@ -28,7 +31,7 @@ use crate::memory::Memory;
 use crate::open::{self, OpenError, OpenOptions};
 use crate::trouble::{Moved, Trouble};
 use crate::writer::{Order, Signals, Stats, Tx, Writer, early_job, job};
-use crate::{calls, inspect, limits, registry, timers};
+use crate::{calls, inspect, limits, locks, permits, registry, timers};
 
 /// Orders that may wait for the writer; whoever comes later waits for room, so a slow disk is felt and not buffered.
 const ORDERS: usize = 4_096;
@@ -40,7 +43,7 @@ pub struct SqliteStore {
     orders: mpsc::Sender<Order>,
     /// None in memory, where only the writer's connection sees the data.
     reads: Option<mpsc::Sender<Read>>,
-    ears: Arc<Ears>,
+    pub(crate) ears: Arc<Ears>,
     due: watch::Receiver<Option<Timestamp>>,
     functions: watch::Receiver<u64>,
     config: watch::Receiver<u64>,
@@ -125,7 +128,7 @@ impl SqliteStore {
     }
 
     /// Runs a move on the writer and waits until it is kept.
-    async fn make<R: Send + 'static>(&self, run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {
+    pub(crate) async fn make<R: Send + 'static>(&self, run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {
         let (order, reply) = job(run);
         self.orders.send(order).await.map_err(|_| self.gone())?;
         reply.await.unwrap_or_else(|_| Err(self.gone()))
@@ -378,6 +381,21 @@ impl InspectStore for SqliteStore {
 
     async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
         self.make(|tx| Ok(inspect::workers(tx))).await
+    }
+
+    async fn lock(&self, scope: &LockScope) -> Result<Option<LockView>, StoreError> {
+        let scope = scope.clone();
+        self.make(move |tx| locks::view(tx, &scope)).await
+    }
+
+    async fn locks(&self, query: &LockQuery) -> Result<LockPage, StoreError> {
+        let query = query.clone();
+        self.make(move |tx| locks::page(tx, &query)).await
+    }
+
+    async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
+        let scope = scope.clone();
+        self.make(move |tx| permits::view(tx, kind, &scope)).await
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {

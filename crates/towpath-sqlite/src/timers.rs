@@ -2,11 +2,12 @@
 
 use rusqlite::{Connection, OptionalExtension};
 use towpath_core::call::{CallCommand, CallReply, CallState};
-use towpath_core::names::WorkerId;
+use towpath_core::names::{LockScope, WorkerId};
 use towpath_core::store::Fired;
 use towpath_core::time::Timestamp;
 
 use crate::calls::{apply, by_seq, ended};
+use crate::locks;
 use crate::memory::{Memory, Seat, Worker};
 use crate::registry::remove_worker;
 use crate::rows::{self, Stored};
@@ -25,16 +26,18 @@ const FORGET_KEY: &str = "DELETE FROM idempotency_keys WHERE function_id = ?1 AN
      AND key = (SELECT idempotency_key FROM call_requests WHERE seq = ?2)";
 const KEEP_SEQ: &str = "INSERT INTO meta (key, value) VALUES ('next_seq', ?1) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
 
-/// Something that is due. Calls go before workers that are due in the same instant.
+/// Something that is due. Calls go before workers that are due in the same instant, and workers before locks.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Thing {
     Call(i64),
     Worker(WorkerId),
+    Lock(LockScope),
 }
 
 pub(crate) fn fire_due(tx: &mut Tx<'_>, limit: u32) -> Moved<Fired> {
     let mut things = due_calls(tx, limit)?;
     things.extend(silent_workers(tx.memory, tx.now));
+    things.extend(locks::due(tx.conn, tx.now, limit)?.into_iter().map(|(at, scope)| (at, Thing::Lock(scope))));
     things.sort();
     things.truncate(limit as usize);
     let mut fired = Fired::default();
@@ -45,12 +48,17 @@ pub(crate) fn fire_due(tx: &mut Tx<'_>, limit: u32) -> Moved<Fired> {
                 remove_worker(tx, &worker)?;
                 fired.workers_removed += 1;
             }
+            Thing::Lock(scope) => {
+                let _whatever_is_found = locks::reap(tx, &scope)?;
+                fired.locks_reaped += 1;
+            }
         }
     }
     if fired.forgotten > 0 {
         // The highest number may have gone with its row; it must not be given out again.
         tx.conn.prepare_cached(KEEP_SEQ)?.execute([tx.memory.next_seq()])?;
     }
+    locks::sweep_now_and_then(tx)?;
     fired.next_due = next_due(tx.conn, tx.memory)?;
     tx.after.next_due = Some(fired.next_due);
     tx.after.due = None; // next_due has looked at everything
@@ -74,7 +82,7 @@ fn silent_workers(memory: &Memory, now: Timestamp) -> Vec<(Timestamp, Thing)> {
 pub(crate) fn next_due(conn: &Connection, memory: &Memory) -> Moved<Option<Timestamp>> {
     let call: Option<i64> = conn.prepare_cached(NEXT_DUE)?.query_row([], |row| row.get(0)).optional()?;
     let worker = memory.workers.values().map(Worker::is_removed_at).min();
-    Ok([call.map(Timestamp::from_millis), worker].into_iter().flatten().min())
+    Ok([call.map(Timestamp::from_millis), worker, locks::next_due(conn)?].into_iter().flatten().min())
 }
 
 /// Counts every lease from now on. One move, so that an opening which is cut off has renewed all of them or none.
@@ -84,6 +92,7 @@ pub(crate) fn renew_leases(conn: &Connection, memory: &mut Memory, now: Timestam
         stored.call = stored.call.clone().after_absence(now);
         rows::update_call(conn, stored)?;
     }
+    locks::renew_leases(conn, now)?;
     conn.execute_batch("COMMIT")?;
     Ok(())
 }

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use towpath_core::call::Call;
 use towpath_core::clock::Clock;
 use towpath_core::ids::DeliveryId;
-use towpath_core::names::{CallId, WorkerId};
+use towpath_core::names::{CallId, WaiterId, WorkerId};
 use towpath_core::store::{StoreError, StoreTrouble};
 use towpath_core::time::{Micros, Timestamp};
 
@@ -128,6 +128,8 @@ pub(crate) struct AfterCommit {
     pub(crate) gone: Vec<WorkerId>,
     /// Workers that let a lease run out: their parked claims end empty, and they get no more until they ask again.
     pub(crate) silent: Vec<WorkerId>,
+    /// Waiters of locks whose turn may have come.
+    pub(crate) turns: Vec<WaiterId>,
     /// Functions that may have work for a parked claim.
     pub(crate) woken: HashSet<i64>,
     /// Something is due then, perhaps earlier than anything before.
@@ -328,6 +330,7 @@ impl Writer {
         for worker in &after.gone {
             signals.ears.forget_worker(worker);
         }
+        signals.ears.tell_turns(&after.turns);
         if let Some(next) = after.next_due {
             signals.due.send_replace(next);
         }

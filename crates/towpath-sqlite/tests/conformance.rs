@@ -48,6 +48,7 @@ mod on_disk {
     towpath_conformance::suite!(OnDisk);
     towpath_conformance::differential!(OnDisk, seeds = 200, operations = 300);
     towpath_conformance::limits_differential!(OnDisk, operations = 12_000);
+    towpath_conformance::lock_differential!(OnDisk, OldCallers::None, seeds = 100, operations = 200);
 }
 
 /// Nothing in memory survives a restart, so there is none: what is left is that reads go another way than on disk.
@@ -78,4 +79,5 @@ mod in_memory {
 
     towpath_conformance::suite!(InMemory);
     towpath_conformance::limits_differential!(InMemory, operations = 12_000);
+    towpath_conformance::histories!(InMemory, locks = 20 of 3_000, permits = 8 of 2_500);
 }

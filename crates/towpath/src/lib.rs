@@ -40,6 +40,7 @@
 //! | [`WorkerBuilder`], [`FunctionOptions`], [`RunningWorker`] | serving: functions, permits, drain |
 //! | [`CallContext`], [`HandlerError`] | what a handler is given, and how it fails |
 //! | [`limits`] | how many in how long: rules, policies, verdicts |
+//! | [`locks`] | locks, semaphores and read/write locks: guards with fences |
 //! | [`params`] | parameter definitions and JSON Schemas |
 //! | [`testing`] | tests of your own functions, in memory, with a clock that you move |
 //! | [`core`] | the words: names, ids, states, policies, and the traits of a store |
@@ -57,6 +58,7 @@ mod functions;
 mod handler;
 mod ids;
 pub mod limits;
+pub mod locks;
 mod observed;
 mod open;
 pub mod params;

@@ -1,15 +1,20 @@
 //! A store that is listened to: counts for the observer, and the alarm when the disk failed. Written once, for every store.
 
+mod locks;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
 use towpath_core::call::LostLease;
 use towpath_core::ids::DeliveryId;
-use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
+use towpath_core::inspect::{
+    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+};
 use towpath_core::limit::{Check, LimitReply, Rules};
-use towpath_core::names::{CallId, FunctionKey, LimitScope, WorkerId};
+use towpath_core::names::{CallId, FunctionKey, LimitScope, LockScope, WorkerId};
 use towpath_core::payload::Payload;
+use towpath_core::permit::PermitKind;
 use towpath_core::store::{
     CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Ended, Fired, Heartbeat, InspectStore,
     LimitStore, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, Store, StoreError, StoreTrouble, SubmitCall, Submitted,
@@ -285,6 +290,18 @@ impl InspectStore for ObservedStore {
 
     async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
         self.heard(self.store.workers().await)
+    }
+
+    async fn lock(&self, scope: &LockScope) -> Result<Option<LockView>, StoreError> {
+        self.heard(self.store.lock(scope).await)
+    }
+
+    async fn locks(&self, query: &LockQuery) -> Result<LockPage, StoreError> {
+        self.heard(self.store.locks(query).await)
+    }
+
+    async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
+        self.heard(self.store.permits(kind, scope).await)
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use towpath_core::clock::Clock;
 use towpath_core::ids::Ids;
+use towpath_core::names::{RequestId, WaiterId};
 use towpath_core::store::{Durability, Store};
 
 use crate::clock::SystemClock;
@@ -13,6 +14,7 @@ use crate::engine::Engine;
 use crate::functions::FunctionCache;
 use crate::ids::SystemIds;
 use crate::limits::Limits;
+use crate::locks::Switchboard;
 use crate::observed::{ObservedStore, Observer};
 use crate::open::{self, CloseStore, OpenError, OpenStore, Wish};
 use crate::worker::WorkerBuilder;
@@ -30,6 +32,7 @@ struct Inner {
     functions: Arc<FunctionCache>,
     limits: Limits,
     broken: watch::Receiver<Option<String>>,
+    switchboard: Switchboard,
     engine: Engine,
     closer: Option<Box<dyn CloseStore>>,
 }
@@ -93,6 +96,15 @@ impl Towpath {
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.inner.limits
+    }
+
+    pub(crate) fn switchboard(&self) -> &Switchboard {
+        &self.inner.switchboard
+    }
+
+    /// The place in any queue of a lock that a question of this process has; it hears of its turn through this process.
+    pub fn waiter(&self, request: &RequestId) -> WaiterId {
+        self.inner.switchboard.waiter(&self.inner.store, self.inner.ids.as_ref(), request)
     }
 
     pub(crate) fn functions(&self) -> &FunctionCache {
@@ -186,7 +198,8 @@ impl TowpathBuilder {
         let store: Arc<dyn Store> = observed;
         let functions = Arc::new(FunctionCache::default());
         let engine = Engine::start(&store, &clock, &functions);
-        let inner = Inner { store, clock, ids, functions, limits: Limits::default(), broken, engine, closer: open.closer };
+        let (limits, switchboard) = (Limits::default(), Switchboard::default());
+        let inner = Inner { store, clock, ids, functions, limits, broken, switchboard, engine, closer: open.closer };
         Towpath { inner: Arc::new(inner) }
     }
 }

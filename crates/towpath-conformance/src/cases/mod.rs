@@ -4,9 +4,15 @@
 
 pub mod calls;
 pub mod inspect;
+pub mod locks;
+pub mod permits;
 pub mod rate_limits;
 pub mod registry;
 pub mod reopen;
 pub mod timers;
 
 pub use calls::{answer, cancel, claim, dead_letter, lease, limits, retry, submit, waiting, watch};
+pub use locks::{
+    acquire as locks_acquire, cleanup as locks_cleanup, lease as locks_lease, old_callers as locks_old_callers, queue as locks_queue,
+    release as locks_release, turns as locks_turns,
+};

@@ -4,6 +4,7 @@
 
 mod coverage;
 mod generate;
+pub mod locks;
 mod op;
 mod shrink;
 mod side;
@@ -82,7 +83,7 @@ macro_rules! differential {
 /// Runs all seeds and panics with a report at the first disagreement, or when something was never reached.
 pub fn check(backend: &dyn Backend, seeds: u64, operations: usize) {
     let mut coverage = Coverage::default();
-    for lane in side_by_side(|lane| explore_lane(backend, (lane..seeds).step_by(LANES), operations)) {
+    for lane in side_by_side(|lane, lanes| explore_lane(backend, (lane..seeds).step_by(lanes), operations)) {
         match lane {
             Ok(reached) => coverage.add(reached),
             Err(divergence) => panic!("the store and the model disagree.\n{divergence}"),
@@ -95,13 +96,13 @@ pub fn check(backend: &dyn Backend, seeds: u64, operations: usize) {
 /// Seeds run side by side: what a store does most of the time is wait for its disk.
 const LANES: usize = 4;
 
-fn side_by_side<T: Send>(run: impl Fn(u64) -> T + Sync) -> Vec<T> {
+fn side_by_side<T: Send>(run: impl Fn(u64, usize) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let lanes: Vec<_> = (0..LANES as u64)
             .map(|lane| {
                 scope.spawn({
                     let run = &run;
-                    move || run(lane)
+                    move || run(lane, LANES)
                 })
             })
             .collect();

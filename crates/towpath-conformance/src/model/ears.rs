@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use tokio::sync::mpsc;
-use towpath_core::names::{CallId, WorkerId};
-use towpath_core::store::{CallNews, CallWatch};
+use towpath_core::names::{CallId, NodeId, WaiterId, WorkerId};
+use towpath_core::store::{CallNews, CallWatch, LockNews, LockWakes};
 
 use super::claim::WaitingClaim;
 
@@ -18,6 +18,8 @@ pub(super) struct Ears {
     pub(super) last_ticket: u64,
     /// Watchers by call, whether it exists yet or not.
     watchers: BTreeMap<CallId, Vec<mpsc::UnboundedSender<CallNews>>>,
+    /// Nodes that want to hear whose turn it is.
+    nodes: Vec<(NodeId, mpsc::UnboundedSender<WaiterId>)>,
     /// Workers with a cancellation that they have not been told of.
     pub(super) wanted: BTreeSet<WorkerId>,
 }
@@ -37,6 +39,41 @@ impl Ears {
         for watcher in self.watchers.get(call_id).into_iter().flatten() {
             // A watcher that has left hears nothing, which is what it wanted.
             drop(watcher.send(news.clone()));
+        }
+    }
+}
+
+impl Ears {
+    pub(super) fn listen_for_turns(&mut self, node: &NodeId) -> Turns {
+        self.nodes.retain(|(_, sender)| !sender.is_closed());
+        let (sender, turns) = mpsc::unbounded_channel();
+        self.nodes.push((node.clone(), sender));
+        Turns { turns }
+    }
+
+    /// Tells the node of each waiter that its turn may have come.
+    pub(super) fn wake(&mut self, waiters: &[WaiterId]) {
+        for waiter in waiters {
+            for (_, node) in self.nodes.iter().filter(|(node, _)| node.as_str() == waiter.node()) {
+                // A node that has left asks no more.
+                drop(node.send(waiter.clone()));
+            }
+        }
+    }
+}
+
+/// One node's ear.
+pub(super) struct Turns {
+    turns: mpsc::UnboundedReceiver<WaiterId>,
+}
+
+#[async_trait]
+impl LockWakes for Turns {
+    async fn next(&mut self) -> LockNews {
+        match self.turns.recv().await {
+            Some(waiter) => LockNews::Turn(waiter),
+            // The store is gone; silence proves nothing.
+            None => std::future::pending().await,
         }
     }
 }

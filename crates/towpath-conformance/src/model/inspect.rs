@@ -2,12 +2,17 @@
 //!
 //! - Calls are listed newest submit first. A cursor is the submit sequence of the last item of the page before, so a page neither repeats
 //!   nor skips a call, whatever was submitted or forgotten in between.
+//! - Locks are listed by scope in byte order, those alone that are held or waited for; a cursor is the last scope of the page before.
 //! - A page never has more than [`PageRequest::LIMIT_MAX`] items, whatever was asked; `next` is set only when there is more.
 
 use async_trait::async_trait;
-use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
-use towpath_core::names::CallId;
+use towpath_core::inspect::{
+    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+};
+use towpath_core::names::{CallId, LockScope};
+use towpath_core::permit::PermitKind;
 use towpath_core::store::{Durability, InspectStore, StoreError};
+use towpath_core::time::Timestamp;
 use towpath_core::worker::WorkerView;
 
 use super::ModelStore;
@@ -37,6 +42,18 @@ impl InspectStore for ModelStore {
         }))
     }
 
+    async fn lock(&self, scope: &LockScope) -> Result<Option<LockView>, StoreError> {
+        Ok(self.look(|state, now| state.records.locks.get(scope).and_then(|lock| LockView::of(scope, lock, now))))
+    }
+
+    async fn locks(&self, query: &LockQuery) -> Result<LockPage, StoreError> {
+        Ok(self.look(|state, now| state.records.lock_page(query, now)))
+    }
+
+    async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
+        Ok(self.look(|state, now| state.records.permits.get(&(kind, scope.clone())).and_then(|permits| PermitView::of(permits, now))))
+    }
+
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
         Ok(self.look(|_, now| StoreStatus {
             location: "model:".to_owned(),
@@ -50,6 +67,16 @@ impl InspectStore for ModelStore {
 }
 
 impl Records {
+    fn lock_page(&self, query: &LockQuery, now: Timestamp) -> LockPage {
+        let limit = query.limit.min(PageRequest::LIMIT_MAX) as usize;
+        let meant = |scope: &LockScope| scope.as_str().starts_with(&query.prefix) && query.after.as_ref().is_none_or(|after| scope > after);
+        let views = self.locks.iter().filter(|(scope, _)| meant(scope)).filter_map(|(scope, lock)| LockView::of(scope, lock, now));
+        let mut in_use = views.filter(LockView::is_in_use);
+        let items: Vec<_> = in_use.by_ref().take(limit).collect();
+        let next = items.last().map(|view| view.scope.clone()).filter(|_| in_use.next().is_some());
+        LockPage { items, next }
+    }
+
     fn page(&self, filter: &CallFilter, page: &PageRequest) -> Page<CallView> {
         let limit = page.limit.min(PageRequest::LIMIT_MAX) as usize;
         let older = self.calls.range(..page.after.unwrap_or(u64::MAX)).rev();

@@ -10,6 +10,7 @@
 //! | `claim` | which calls a claim gets, and who is served first when several wait |
 //! | `registry` | when the count of changes rises, what may be forgotten |
 //! | `limits` | where a rule's state is kept, and what a reset counts |
+//! | `locks`, `permits` | what an execution holds, when a lock is due |
 //! | `timers` | what is due, in which order it happens |
 //! | `inspect` | how lists are ordered and paged |
 
@@ -18,6 +19,9 @@ mod claim;
 mod ears;
 mod inspect;
 mod limits;
+mod locks;
+mod old_caller;
+mod permits;
 mod records;
 mod registry;
 mod timers;

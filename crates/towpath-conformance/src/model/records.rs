@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use towpath_core::call::{Call, CallRequest, CallState, RetryPolicy};
 use towpath_core::inspect::{CallView, FunctionCounts, FunctionView};
 use towpath_core::limit::{LimitState, StateName};
-use towpath_core::names::{CallId, FunctionKey, IdempotencyKey, LimitScope, WorkerId};
+use towpath_core::lock::LockState;
+use towpath_core::names::{CallId, FunctionKey, IdempotencyKey, LimitScope, LockScope, WorkerId};
 use towpath_core::payload::Payload;
+use towpath_core::permit::{PermitKind, PermitState};
 use towpath_core::store::ConfigView;
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, REMEMBERED_FOR, WorkerView};
@@ -28,6 +30,10 @@ pub(super) struct Records {
     pub(super) function_changes: u64,
     /// The workers that are known.
     pub(super) workers: BTreeMap<WorkerId, Worker>,
+    /// The locks of which anything is known.
+    pub(super) locks: BTreeMap<LockScope, LockState>,
+    /// The semaphores and read/write locks of which anything is known.
+    pub(super) permits: BTreeMap<(PermitKind, LockScope), PermitState>,
     /// The shared configuration.
     pub(super) config: ConfigView,
     /// What is remembered of rules. Nothing is ever swept: what is over counts for nothing.
@@ -63,6 +69,8 @@ impl Default for Records {
             functions: BTreeMap::new(),
             function_changes: 0,
             workers: BTreeMap::new(),
+            locks: BTreeMap::new(),
+            permits: BTreeMap::new(),
             config: ConfigView { version: 0, value: Payload::null(), updated_at: None },
             limits: BTreeMap::new(),
         }

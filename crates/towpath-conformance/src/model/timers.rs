@@ -1,14 +1,14 @@
 //! What happens by itself.
 //!
-//! - Due are calls by [`Call::due`](towpath_core::call::Call::due) and workers whose silence has lasted too long. The earliest comes
-//!   first; at the same instant the older submit, and workers after calls.
+//! - Due are calls by [`Call::due`](towpath_core::call::Call::due), workers whose silence has lasted too long, and locks whose lease
+//!   ends. The earliest comes first; at the same instant the older submit, workers after calls, and locks, by scope, after workers.
 //! - What comes due only by what happens meanwhile waits for the next time.
 //! - A worker that is taken off the list keeps what it holds until the lease ends.
 //! - `next_due` is the earliest of what is left, which lies in the past when the limit cut the work short.
 
 use async_trait::async_trait;
 use towpath_core::call::{CallCommand, CallReply, CallState};
-use towpath_core::names::{CallId, WorkerId};
+use towpath_core::names::{CallId, LockScope, WorkerId};
 use towpath_core::store::{Fired, StoreError, TimerStore};
 use towpath_core::time::Timestamp;
 
@@ -19,6 +19,7 @@ use super::{ModelStore, State};
 enum Due {
     Call(CallId),
     Worker(WorkerId),
+    Lock(LockScope),
 }
 
 #[async_trait]
@@ -49,7 +50,8 @@ impl Records {
     fn agenda(&self) -> Vec<(Timestamp, Due)> {
         let calls = self.calls.values().filter_map(|Record { call, .. }| Some((call.due()?, Due::Call(call.call_id.clone()))));
         let workers = self.workers.iter().map(|(worker_id, worker)| (worker.removed_at(), Due::Worker(worker_id.clone())));
-        let mut agenda: Vec<_> = calls.chain(workers).collect();
+        let locks = self.lock_ends().map(|(at, scope)| (at, Due::Lock(scope.clone())));
+        let mut agenda: Vec<_> = calls.chain(workers).chain(locks).collect();
         agenda.sort_by_key(|(at, _)| *at); // what is due at one instant keeps the order of the chain
         agenda
     }
@@ -74,6 +76,11 @@ impl State {
             Due::Worker(worker_id) => {
                 self.remove_worker(&worker_id);
                 fired.workers_removed += 1;
+                return;
+            }
+            Due::Lock(scope) => {
+                let _whatever_is_found = self.reap(&scope, now);
+                fired.locks_reaped += 1;
                 return;
             }
         };

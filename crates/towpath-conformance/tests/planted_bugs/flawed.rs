@@ -1,18 +1,23 @@
 //! The model with one bug, put in front of it: each flaw is a few lines in the move that it spoils.
 
+mod locks;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use towpath_conformance::backend::{Backend, UnderTest};
+use towpath_conformance::backend::{Backend, OldCaller, UnderTest};
 use towpath_conformance::model::ModelStore;
 use towpath_core::call::CallState;
 use towpath_core::clock::Clock;
 use towpath_core::ids::DeliveryId;
-use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
-use towpath_core::names::{CallId, FunctionKey, WorkerId};
+use towpath_core::inspect::{
+    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+};
+use towpath_core::names::{CallId, FunctionKey, LockScope, WorkerId};
 use towpath_core::payload::Payload;
+use towpath_core::permit::PermitKind;
 use towpath_core::store::{
     CallNews, CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Durability, Fired, Heartbeat,
     InspectStore, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, Store, StoreError, SubmitCall, Submitted, TimerStore,
@@ -55,6 +60,13 @@ flaws! {
     ForgetsRefunds,
     MixesKeysOfARule,
     ResetsNothing,
+    TakesALapsedCounterForFree,
+    LetsAnyonePassTheQueue,
+    RaisesNoFence,
+    TakesASilentHolderForLive,
+    IgnoresTheWeightOfTheQueue,
+    TellsNoWaiter,
+    DeletesWithoutIdentity,
 }
 
 pub(crate) struct FlawedBackend(pub(crate) Option<Flaw>);
@@ -81,6 +93,10 @@ impl UnderTest for FlawedUnderTest {
         let FlawedStore { inner, clock, flaw, .. } = &*self.store;
         let (inner, clock) = (inner.reopened(), Arc::clone(clock));
         self.store = Arc::new(FlawedStore { inner, clock, flaw: *flaw, restarted: AtomicBool::new(true) });
+    }
+
+    fn old_caller(&self) -> Option<Arc<dyn OldCaller>> {
+        Some(Arc::new(self.store.inner.clone()))
     }
 }
 
@@ -331,6 +347,18 @@ impl InspectStore for FlawedStore {
         let mut workers = self.inner.workers().await?;
         workers.iter_mut().for_each(|worker| worker.healthy |= self.has(Flaw::TakesSilenceForHealth));
         Ok(workers)
+    }
+
+    async fn lock(&self, scope: &LockScope) -> Result<Option<LockView>, StoreError> {
+        self.inner.lock(scope).await
+    }
+
+    async fn locks(&self, query: &LockQuery) -> Result<LockPage, StoreError> {
+        self.inner.locks(query).await
+    }
+
+    async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
+        self.inner.permits(kind, scope).await
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {

@@ -8,7 +8,8 @@ use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
 use towpath_conformance::backend::ModelBackend;
-use towpath_conformance::suite::{all_cases, run};
+use towpath_conformance::differential::locks::{self, OldCallers};
+use towpath_conformance::suite::{all_cases, all_cases_of_old_callers, run};
 use towpath_conformance::{differential, limits_differential};
 
 use flawed::{Flaw, FlawedBackend};
@@ -16,7 +17,7 @@ use flawed::{Flaw, FlawedBackend};
 async fn red_cases(flaw: Option<Flaw>) -> BTreeSet<&'static str> {
     let backend = FlawedBackend(flaw);
     let mut red = BTreeSet::new();
-    for case in all_cases() {
+    for case in all_cases().into_iter().chain(all_cases_of_old_callers()) {
         if AssertUnwindSafe(run(&backend, case.run)).catch_unwind().await.is_err() {
             red.insert(case.name);
         }
@@ -42,11 +43,19 @@ async fn check_noticed_by_random_limits(flaw: Flaw) {
     assert!(why.contains("operations are enough") && why.lines().count() < 20, "{flaw:?} needs a few operations only:\n{why}");
 }
 
+async fn check_noticed_by_random_lock_operations(flaw: Flaw) {
+    let explored = locks::explore(&FlawedBackend(Some(flaw)), OldCallers::Some, 0..40, 200).await;
+    let divergence = explored.expect_err("random operations did not notice the bug");
+    let needed = divergence.shrunk.as_ref().map(|shrunk| shrunk.operations.len());
+    assert!(needed.is_some_and(|needed| needed < 15), "{flaw:?} needs a few operations only:\n{divergence}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_without_a_bug_turns_no_case_red() {
     assert_eq!(red_cases(None).await, BTreeSet::new());
     assert!(differential::explore(&FlawedBackend(None), 0..20, 300).await.is_ok());
     assert_eq!(limits_differential::check(&FlawedBackend(None), 12_000).await, Ok(()));
+    assert!(locks::explore(&FlawedBackend(None), OldCallers::Some, 0..20, 200).await.is_ok());
 }
 
 #[tokio::test]
@@ -123,4 +132,24 @@ planted! {
         MixesKeysOfARule, "rate_limits::scopes_rules_keys_and_algorithms_count_apart", check_noticed_by_random_limits;
     a_reset_that_does_nothing_is_noticed:
         ResetsNothing, "rate_limits::a_reset_makes_a_limit_as_good_as_new", check_noticed_by_random_limits;
+    a_lapsed_counter_taken_for_free_is_noticed:
+        TakesALapsedCounterForFree,
+        "locks_old_callers::a_counter_that_a_failing_old_caller_cut_short_lets_nobody_of_ours_in_and_is_healed",
+        check_noticed_by_random_lock_operations;
+    a_queue_that_anyone_may_pass_is_noticed:
+        LetsAnyonePassTheQueue, "locks_queue::a_caller_that_does_not_wait_never_passes_one_that_does", check_noticed_by_random_lock_operations;
+    a_fence_that_does_not_rise_is_noticed:
+        RaisesNoFence, "locks_acquire::a_fence_rises_with_every_grant", check_noticed_by_random_lock_operations;
+    a_silent_holder_taken_for_live_is_noticed:
+        TakesASilentHolderForLive,
+        "locks_lease::a_dead_holder_is_followed_at_the_end_of_its_lease_and_not_before",
+        check_noticed_by_random_lock_operations;
+    a_queue_whose_weight_is_ignored_is_noticed:
+        IgnoresTheWeightOfTheQueue, "permits::a_heavy_head_is_not_overtaken", check_noticed_by_random_lock_operations;
+    waiters_that_are_not_told_are_noticed:
+        TellsNoWaiter, "locks_turns::a_release_wakes_the_first_two_who_wait", check_noticed_by_random_lock_operations;
+    a_release_that_deletes_without_identity_is_noticed:
+        DeletesWithoutIdentity,
+        "locks_old_callers::a_release_that_comes_late_does_not_touch_an_old_newcomer",
+        check_noticed_by_random_lock_operations;
 }

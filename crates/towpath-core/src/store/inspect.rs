@@ -3,8 +3,9 @@
 use async_trait::async_trait;
 
 use super::StoreError;
-use crate::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
-use crate::names::{CallId, FunctionKey, WorkerId};
+use crate::inspect::{CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus};
+use crate::names::{CallId, FunctionKey, LockScope, WorkerId};
+use crate::permit::PermitKind;
 use crate::worker::WorkerView;
 
 /// What can be looked at.
@@ -27,6 +28,15 @@ pub trait InspectStore: Send + Sync {
         let workers = self.workers().await?;
         Ok(workers.into_iter().find(|view| view.worker_id == *worker).map(|view| view.functions))
     }
+
+    /// One lock; `None` when it was never held.
+    async fn lock(&self, scope: &LockScope) -> Result<Option<LockView>, StoreError>;
+
+    /// Locks that are held or waited for, by scope.
+    async fn locks(&self, query: &LockQuery) -> Result<LockPage, StoreError>;
+
+    /// One semaphore or read/write lock; `None` when nobody ever held a unit of it.
+    async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError>;
 
     /// What the store says about itself, after a write that proves it can write.
     async fn probe(&self) -> Result<StoreStatus, StoreError>;

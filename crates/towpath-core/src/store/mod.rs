@@ -7,6 +7,7 @@ mod calls;
 mod error;
 mod inspect;
 mod limits;
+mod locks;
 mod registry;
 mod timers;
 
@@ -17,6 +18,7 @@ pub use calls::{
 pub use error::{StoreError, StoreTrouble};
 pub use inspect::InspectStore;
 pub use limits::LimitStore;
+pub use locks::{HeldScope, LockNews, LockStore, LockWakes};
 pub use registry::{ConfigView, Heartbeat, RegistryStore, SetConfig};
 pub use timers::{Fired, TimerStore};
 
@@ -27,9 +29,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A whole store.
-pub trait Store: CallStore + RegistryStore + TimerStore + InspectStore + LimitStore {}
+pub trait Store: CallStore + RegistryStore + LockStore + LimitStore + TimerStore + InspectStore {}
 
-impl<T: CallStore + RegistryStore + TimerStore + InspectStore + LimitStore + ?Sized> Store for T {}
+impl<T: CallStore + RegistryStore + LockStore + LimitStore + TimerStore + InspectStore + ?Sized> Store for T {}
 
 /// What an acknowledgement is worth. Named in every answer. A later one is worth more than an earlier one.
 ///

@@ -28,6 +28,8 @@ pub struct Fired {
     pub forgotten: u64,
     /// Workers taken off the list.
     pub workers_removed: u64,
+    /// Locks whose lease was over, and which were looked at.
+    pub locks_reaped: u64,
     /// When something is due next.
     pub next_due: Option<Timestamp>,
 }
@@ -35,6 +37,6 @@ pub struct Fired {
 impl Fired {
     /// How many things were done.
     pub fn total(&self) -> u64 {
-        self.ended.len() as u64 + self.reclaimed + self.promoted + self.forgotten + self.workers_removed
+        self.ended.len() as u64 + self.reclaimed + self.promoted + self.forgotten + self.workers_removed + self.locks_reaped
     }
 }

@@ -20,8 +20,8 @@ const LOCKS: &str = "n8n-lock-*";
 pub(crate) async fn keys(link: &Link, options: &RedisOptions, functions: &[FunctionKey]) -> Result<Check, StoreError> {
     const NAME: &str = "kinds of keys";
     let (keys, mut looked_at) = (&Keys::of(options), Vec::new());
-    for pattern in [format!("{}:*", keys.prefix()), "function:*".to_owned()] {
-        match some_keys(link, options, &pattern).await? {
+    for pattern in [format!("{}:*", keys.prefix()), "function:*".to_owned(), LOCKS.to_owned()] {
+        match some_keys(link, &pattern).await? {
             Some(some) => looked_at.extend(some),
             None => {
                 looked_at = of_functions(keys, functions);
@@ -51,10 +51,10 @@ pub(crate) async fn keys(link: &Link, options: &RedisOptions, functions: &[Funct
 }
 
 /// Whether locks of the seeds would end if their holder died.
-pub(crate) async fn locks(link: &Link, options: &RedisOptions) -> Result<Check, StoreError> {
+pub(crate) async fn locks(link: &Link) -> Result<Check, StoreError> {
     const NAME: &str = "locks";
-    let Some(keys) = some_keys(link, options, LOCKS).await? else {
-        return Ok(Check::ok(NAME, "not looked at: only the default user goes through all keys"));
+    let Some(keys) = some_keys(link, LOCKS).await? else {
+        return Ok(Check::ok(NAME, "not looked at: this user must not go through all keys"));
     };
     let ask: Vec<Cmd> = keys.iter().map(|key| command(&["PTTL", key])).collect();
     // One that this user must not reach is somebody else's.
@@ -77,12 +77,8 @@ fn of_functions(keys: &Keys, functions: &[FunctionKey]) -> Vec<String> {
     of_all.into_iter().chain(of_each).collect()
 }
 
-/// Some keys that match; `None` when this user must not look. A user with a name is expected not to, and not tried: the server would keep a
-/// record of it.
-async fn some_keys(link: &Link, options: &RedisOptions, pattern: &str) -> Result<Option<Vec<String>>, StoreError> {
-    if options.username.as_deref().is_some_and(|name| name != "default") {
-        return Ok(None);
-    }
+/// Some keys that match; `None` when this user must not look.
+async fn some_keys(link: &Link, pattern: &str) -> Result<Option<Vec<String>>, StoreError> {
     let scan = command(&["SCAN", "0", "MATCH", pattern, "COUNT", &GONE_THROUGH.to_string()]);
     let Some(pages) = about::permitted_each(link, &scan).await? else { return Ok(None) };
     let keys = |page| redis::from_redis_value::<(String, Vec<String>)>(page).map(|(_, keys)| keys).unwrap_or_default();

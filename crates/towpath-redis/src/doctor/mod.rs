@@ -71,7 +71,7 @@ async fn look(
     checks.push(rights::commands(link, options).await?);
     checks.push(rights::keys(link, options).await?);
     checks.push(rights::scripts(link).await?);
-    checks.push(kinds::locks(link, options).await?);
+    checks.push(kinds::locks(link).await?);
     checks.extend(content::checks(link, options, clock).await?);
     Ok(keeping.grant(wanted).ok())
 }

@@ -76,6 +76,11 @@ pub(super) fn says_demoted(code: &str) -> bool {
     matches!(code, "READONLY" | "MASTERDOWN" | "UNBLOCKED")
 }
 
+/// The user lacks the right.
+pub(super) fn is_not_permitted(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if code(error) == "NOPERM")
+}
+
 /// The server does not know the script (yet, or after a restart).
 pub(super) fn is_no_script(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if error.code() == "NOSCRIPT")

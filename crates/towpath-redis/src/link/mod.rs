@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::aio::PubSub;
-use redis::{Cmd, Value};
+use redis::{Cmd, FromRedisValue, Value};
 use tokio::sync::watch;
 use towpath_core::store::StoreError;
 
@@ -293,6 +293,34 @@ impl Link {
             Some(line) if !that_wait.is_empty() => line.send(commands).await,
             _ => self.send(commands).await,
         }
+    }
+
+    /// The names of all keys of a pattern, on whatever node of a Cluster. `None`: the user may not look at names.
+    pub(crate) async fn key_names(&self, pattern: &str) -> Result<Option<Vec<Vec<u8>>>, StoreError> {
+        let lines = match &*self.way {
+            Way::Single(line) => vec![Arc::clone(line)],
+            Way::Cluster(cluster) => cluster.masters(),
+        };
+        let mut names = Vec::new();
+        for line in lines {
+            let mut cursor = 0_u64;
+            loop {
+                let mut scan = Cmd::new();
+                scan.arg("SCAN").arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1_000);
+                let reply = line.send(&[scan]).await?.pop().unwrap_or(Value::Nil);
+                if error::is_not_permitted(&reply) {
+                    return Ok(None);
+                }
+                let page: (u64, Vec<Vec<u8>>) = FromRedisValue::from_redis_value(checked(reply)?)
+                    .map_err(|failure| StoreError::Corrupt(format!("the Redis server's reply to SCAN makes no sense: {failure}")))?;
+                names.extend(page.1);
+                cursor = page.0;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(Some(names))
     }
 
     /// Sends at once to the server that has the key. All that have one have keys of one slot.

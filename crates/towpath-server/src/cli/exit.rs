@@ -41,6 +41,7 @@ Exit codes, the same for every command:
   6  duplicate: nothing new was done
   7  the store or the server cannot be reached
   130  Ctrl-C
+lock run: the program's own code, 5 when the lock was lost
 doctor: 0 fine, 1 warnings, 2 failures
 serve, dev: 74 the disk failed, 78 refused configuration";
 
@@ -49,7 +50,10 @@ impl Exit {
     pub(crate) fn of_error(status: u16, code: &str) -> Self {
         match (status, code) {
             (_, "idempotency_conflict") => Self::Usage, // the same key for something else: only another key helps
-            (_, "no_workers" | "overloaded" | "overloaded_server" | "rate_limited" | "call_timed_out") => Self::NotNow,
+            (
+                _,
+                "no_workers" | "overloaded" | "overloaded_server" | "rate_limited" | "call_timed_out" | "lock_held" | "lock_queue_full",
+            ) => Self::NotNow,
             (_, "store_unknown") => Self::Unreachable,
             (_, "call_failed" | "call_cancelled") => Self::Failed,
             (409, code) if code.contains("in_use") => Self::NotNow,
@@ -104,6 +108,8 @@ mod tests {
             (422, "idempotency_conflict", Exit::Usage),
             (409, "config_conflict", Exit::Lost),
             (409, "function_in_use", Exit::NotNow),
+            (409, "lock_held", Exit::NotNow),
+            (409, "lock_lost", Exit::Lost),
             (413, "payload_too_large", Exit::Usage),
             (422, "invalid_params", Exit::Usage),
             (424, "call_failed", Exit::Failed),

@@ -18,6 +18,7 @@ mod hosting;
 mod ids;
 mod json_text;
 mod limit;
+mod lock;
 mod nested;
 mod openapi;
 mod outcome;
@@ -31,6 +32,7 @@ mod words;
 mod worker;
 mod workers;
 
+use std::cell::Cell;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -73,6 +75,7 @@ enum Command {
     Calls(calls::CallsArgs),
     Dlq(dlq::DlqArgs),
     Limit(limit::LimitArgs),
+    Lock(lock::LockArgs),
     Config(config::ConfigArgs),
     Doctor(doctor::DoctorArgs),
     Bench(bench::BenchArgs),
@@ -136,6 +139,14 @@ async fn dispatch(globals: Globals, command: Command, out: Output) -> Result<Exi
         Command::Calls(args) => with_client(&globals, async |client| calls::run(client, out, args).await).await,
         Command::Dlq(args) => with_client(&globals, async |client| dlq::run(client, out, args).await).await,
         Command::Limit(args) => with_client(&globals, async |client| limit::run(client, out, args).await).await,
+        Command::Lock(args) => {
+            let program_code = Cell::new(None);
+            let done = with_client(&globals, async |client| lock::run(client, out, args, &program_code).await).await;
+            if let (Ok(Exit::Done), Some(code)) = (&done, program_code.get()) {
+                std::process::exit(code.into()); // the program's own code is ours
+            }
+            done
+        }
         Command::Config(args) => with_client(&globals, async |client| config::run(client, out, args).await).await,
         Command::Doctor(args) => doctor::run(&globals, out, args).await,
         Command::Bench(args) => bench::run(&globals, out, args).await,

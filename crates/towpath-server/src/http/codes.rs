@@ -60,12 +60,16 @@ codes! {
     WorkerNotFound "worker_not_found" NOT_FOUND None "The worker is not, or no longer, known." "Register it again with POST /v1/workers.";
     DeadLetterNotFound "dead_letter_not_found" NOT_FOUND None "The call is no dead letter, or was replayed or dropped before." "List them with GET /v1/dead-letters.";
     PolicyNotFound "policy_not_found" NOT_FOUND None "There is no such policy, neither of the scope nor for all." "Keep one with PUT /v1/limits/{scope}, or send rules.";
+    LockNotFound "lock_not_found" NOT_FOUND None "The scope was never locked, or not for a long time." "Check the scope; GET /v1/locks lists what is held.";
     MethodNotAllowed "method_not_allowed" METHOD_NOT_ALLOWED None "The path exists, but not with this method." "The `allow` header lists the methods.";
     BodyTimeout "body_timeout" REQUEST_TIMEOUT None "The body did not arrive in time, which is 30 seconds unless set otherwise." "Send it again.";
     CallCancelled "call_cancelled" CONFLICT Unknown "The call was cancelled while it was waited for." "Nothing, if that was wanted; otherwise call again under a new id.";
     LeaseLost "lease_lost" CONFLICT None "The delivery is no longer this worker's." "Stop working on it; its result will be refused.";
     ConfigConflict "config_conflict" CONFLICT None "The configuration changed since the version given in `if_version`." "Read it again; `details.version` is the present one.";
     FunctionInUse "function_in_use" CONFLICT None "The function has workers, or calls that are not over." "Stop its workers and let its calls end, or cancel them.";
+    LockHeld "lock_held" CONFLICT None "The lock is not to be had: `details.outcome` is `held`, `timed_out`, `self` or `spent`." "Try again later; `details.holder` says who has it.";
+    LockLost "lock_lost" CONFLICT None "The lock is no longer the caller's, or never was: `details.outcome` is `lost` or `not_holder`." "Stop, and write nothing more under its fence.";
+    LockChanged "lock_changed" CONFLICT None "The lock changed since it was looked at." "Look again, and decide again.";
     PayloadTooLarge "payload_too_large" PAYLOAD_TOO_LARGE None "The body, the params or the progress report are larger than allowed." "`details.limit` is the limit in bytes; send less, or a reference.";
     BatchTooLarge "batch_too_large" PAYLOAD_TOO_LARGE None "A list has more entries than allowed." "Send it in parts of `details.limit`.";
     UnsupportedMediaType "unsupported_media_type" UNSUPPORTED_MEDIA_TYPE None "The content type is not `application/json`, or the body is compressed." "Send plain JSON with `Content-Type: application/json`.";
@@ -81,6 +85,7 @@ codes! {
     BadPolicies "bad_policies" UNPROCESSABLE_ENTITY None "The policies in the shared configuration cannot be read, or would be too many." "Look at `limit_policies` with GET /v1/config.";
     CallFailed "call_failed" FAILED_DEPENDENCY Unknown "The function's handler failed, or the call was given up." "`details.error` is the handler's error; a dead letter can be replayed.";
     Overloaded "overloaded" TOO_MANY_REQUESTS None "The function's backlog is full." "Try again after `Retry-After` seconds.";
+    LockQueueFull "lock_queue_full" TOO_MANY_REQUESTS None "Too many callers wait for the lock." "Try again after `Retry-After` seconds.";
     Internal "internal" INTERNAL_SERVER_ERROR Unknown "The server has a bug." "Report it with the request id; the log has more.";
     StoreCorrupt "store_corrupt" INTERNAL_SERVER_ERROR Unknown "The store holds something that cannot be read." "Run `towpath doctor`.";
     NoWorkers "no_workers" SERVICE_UNAVAILABLE None "No healthy worker serves the function, and the caller did not want to wait." "Start a worker.";

@@ -20,6 +20,7 @@ mod host;
 pub(crate) mod layers;
 mod limits;
 pub(crate) mod listener;
+mod locks;
 mod nested;
 pub mod openapi;
 mod probe;

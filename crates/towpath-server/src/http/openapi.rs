@@ -20,6 +20,7 @@ use super::wire::error::ErrorBody;
         (name = "workers", description = "Serve functions from any program that speaks HTTP"),
         (name = "dead letters", description = "Calls that were given up, kept until somebody deals with them"),
         (name = "limits", description = "How many in how long: check, look, give back, reset"),
+        (name = "locks", description = "Only one at a time, or so many: locks, semaphores, read/write locks"),
         (name = "config", description = "The configuration that all share"),
         (name = "health", description = "How the server is")),
 )]

@@ -11,7 +11,7 @@ use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
 use super::app::App;
-use super::{calls, config, dead_letters, functions, health, limits, openapi, workers};
+use super::{calls, config, dead_letters, functions, health, limits, locks, openapi, workers};
 
 /// What a route lets its caller do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,14 @@ fn table() -> Vec<(Permission, UtoipaMethodRouter<App>)> {
         (Read, routes!(dead_letters::show)),
         (Admin, routes!(dead_letters::replay)),
         (Admin, routes!(dead_letters::drop_one)),
+        (Call, routes!(locks::acquire)),
+        (Call, routes!(locks::renew)),
+        (Call, routes!(locks::release)),
+        (Call, routes!(locks::cancel)),
+        (Read, routes!(locks::list)),
+        (Read, routes!(locks::show)),
+        (Admin, routes!(locks::force)),
+        (Call, routes!(locks::cleanup)),
         (Read, routes!(config::show)),
         (Admin, routes!(config::set)),
         (Call, routes!(limits::check)),

@@ -7,6 +7,7 @@ mod crash;
 mod doctor;
 mod limit;
 mod listing;
+mod lock;
 mod offline;
 mod redis;
 mod serving;

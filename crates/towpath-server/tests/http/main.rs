@@ -12,6 +12,7 @@ mod functions;
 mod generated;
 mod health;
 mod limits;
+mod locks;
 mod nested;
 mod push;
 mod rate_limits;

@@ -3,6 +3,7 @@
 mod calls;
 mod functions;
 mod limits;
+pub(crate) mod locks;
 mod workers;
 
 use axum::http::HeaderMap;

@@ -5,10 +5,12 @@ pub mod calls;
 pub mod config;
 pub mod count;
 pub mod dead_letters;
+pub mod decimal;
 pub mod error;
 pub mod functions;
 pub mod health;
 pub mod limits;
+pub mod locks;
 pub(crate) mod object;
 pub mod workers;
 

@@ -1,5 +1,7 @@
 //! A store that fails on command: before a move has its effect, or after it, with the reply lost. It also writes down what it was asked.
 
+mod locks;
+
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,10 +9,13 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use towpath_core::ids::DeliveryId;
-use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest, StoreStatus};
+use towpath_core::inspect::{
+    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+};
 use towpath_core::limit::{Check, LimitReply, Rules};
-use towpath_core::names::{CallId, FunctionKey, LimitScope, WorkerId};
+use towpath_core::names::{CallId, FunctionKey, LimitScope, LockScope, WorkerId};
 use towpath_core::payload::Payload;
+use towpath_core::permit::PermitKind;
 use towpath_core::store::*;
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
@@ -269,6 +274,18 @@ impl InspectStore for FaultyStore {
 
     async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
         self.make("workers", self.store.workers()).await
+    }
+
+    async fn lock(&self, scope: &LockScope) -> Result<Option<LockView>, StoreError> {
+        self.make("lock", self.store.lock(scope)).await
+    }
+
+    async fn locks(&self, query: &LockQuery) -> Result<LockPage, StoreError> {
+        self.make("locks", self.store.locks(query)).await
+    }
+
+    async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
+        self.make("permits", self.store.permits(kind, scope)).await
     }
 
     /// Tests ask this to see whether all is quiet, so it neither counts nor fails.

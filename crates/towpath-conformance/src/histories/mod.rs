@@ -1,0 +1,87 @@
+//! Random histories of clients that contend, crash and come back, judged without the model: nobody holds what another holds, fences only
+//! rise, and nobody is overtaken.
+
+mod locks;
+mod permits;
+
+use std::ops::Range;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::backend::Backend;
+use crate::bench::Bench;
+
+/// Makes the tests of random histories: of exclusive locks, of a semaphore, of a read/write lock.
+///
+/// ```
+/// # mod tests {
+/// use towpath_conformance::backend::ModelBackend;
+///
+/// towpath_conformance::histories!(ModelBackend, locks = 2 of 500, permits = 2 of 500);
+/// # }
+/// ```
+#[macro_export]
+macro_rules! histories {
+    ($backend:expr, locks = $locks:literal of $lock_steps:literal, permits = $permits:literal of $permit_steps:literal) => {
+        #[tokio::test]
+        async fn no_history_has_two_holders_a_fence_that_falls_or_an_overtaken_waiter() {
+            $crate::histories::check_locks(&$backend, 0..$locks, $lock_steps).await;
+        }
+
+        #[tokio::test]
+        async fn no_history_of_a_semaphore_passes_its_limit_or_a_waiter() {
+            $crate::histories::check_permits(&$backend, $crate::histories::Units::Semaphore, 0..$permits, $permit_steps).await;
+        }
+
+        #[tokio::test]
+        async fn no_history_has_a_reader_with_a_writer_or_passes_a_writer_that_waits() {
+            $crate::histories::check_permits(&$backend, $crate::histories::Units::ReadWrite, 0..$permits, $permit_steps).await;
+        }
+    };
+}
+
+pub use permits::Units;
+
+/// Histories of six clients that contend for one lock. Panics with the seed of the first that is wrong.
+pub async fn check_locks(backend: &dyn Backend, seeds: Range<u64>, steps: usize) {
+    let mut grants = 0;
+    for seed in seeds {
+        let bench = Bench::new(backend).await;
+        grants += locks::run(&bench, &mut Dice::new(seed), steps).await;
+    }
+    assert!(grants > steps / 20, "a history in which nobody gets anything proves nothing: {grants} grants");
+}
+
+/// Histories of six clients that contend for units.
+pub async fn check_permits(backend: &dyn Backend, units: Units, seeds: Range<u64>, steps: usize) {
+    let mut grants = 0;
+    for seed in seeds {
+        let bench = Bench::new(backend).await;
+        grants += permits::run(&bench, units, &mut Dice::new(seed), steps).await;
+    }
+    assert!(grants > steps / 20, "a history in which nobody gets anything proves nothing: {grants} grants");
+}
+
+/// Chance, the same for the same seed.
+struct Dice {
+    random: StdRng,
+    seed: u64,
+}
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self { random: StdRng::seed_from_u64(seed), seed }
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        self.random.random_range(0..count)
+    }
+
+    fn percent(&mut self) -> u32 {
+        self.random.random_range(0..100)
+    }
+}
+
+/// Six clients contend.
+const CLIENTS: usize = 6;

@@ -1,0 +1,16 @@
+-- permits/renew.lua = LockStore::permit_renew, behind scope.lua. Rust twin: towpath-core permit/renew.rs
+-- Prolongs one permit up to its cap, or says that it is lost.
+-- ARGV  6 lock_id  7 fence  8 lease_ms
+-- reply {'renewed', lease end} | {'lost', 'expired' | 'max_hold' | 'replaced' | 'absent'}
+local lock_id = ARGV[6]
+
+local row = redis.call('HGET', Q, lock_id)
+if not row then return {'lost', 'absent'} end
+local _, fence, cap = read_permit(row)
+if fence ~= tonumber(ARGV[7]) then return {'lost', 'replaced'} end
+if cap <= now then return {'lost', 'max_hold'} end
+local lease_end = redis.call('ZSCORE', P, lock_id)
+if not lease_end or tonumber(lease_end) <= now then return {'lost', 'expired'} end
+local ends = math.min(now + tonumber(ARGV[8]), cap)
+redis.call('ZADD', P, int(ends), lock_id)
+return {'renewed', ends}

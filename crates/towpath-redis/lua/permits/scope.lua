@@ -1,0 +1,46 @@
+-- permits/scope.lua stands before every script of a semaphore or read/write lock: how the keys of one scope are read and written.
+-- A read/write lock is a semaphore of 1,048,576 units: a reader takes one, a writer all.
+--
+-- KEYS  1 P  zset  towpath:{sem:<scope>}:p (or {rw:<scope>})    lock id -> lease end, ms
+--       2 Q  hash  ..:q    lock id -> 'weight fence cap execution_id'
+--       3 W  zset  ..:w    waiter -> number of its arrival
+--       4 D  zset  ..:d    waiter -> alive until, ms
+--       5 V  hash  ..:v    waiter -> units that it wants
+--       6 X  hash  ..:x    u units in use, n arrivals, h highest fence, s since when a silent head could have entered
+-- ARGV  1 now_ms  2 keep_ms (0 = keys expire when they are of no use; else all of them after so long, for a clock that is moved by hand)
+--       3 index member, as in 'sem:<scope>'  4 prefix of an execution's set ('' in a Cluster)  5 prefix of a node's channel
+-- The numbers judge. A TTL only sweeps.
+local P, Q, W, D, V, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local now, keep_ms, member, sets, channels = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+local EPOCH, HOUR = 1704067200000, 3600000
+
+local function int(number) return string.format('%d', number) end
+
+-- Several holders and waiters share these keys: their time is never made shorter.
+local function keep(key, ms)
+  if keep_ms > 0 then ms = keep_ms end
+  if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, int(ms)) end
+end
+
+local function read_permit(row)
+  local weight, fence, cap, execution = string.match(row, '^(%d+) (%d+) (%d+) (.*)$')
+  return tonumber(weight), tonumber(fence), tonumber(cap), execution
+end
+
+local function drop(lock_id, row)
+  redis.call('HINCRBY', X, 'u', int(-(read_permit(row))))
+  redis.call('HDEL', Q, lock_id)
+  redis.call('ZREM', P, lock_id)
+end
+
+local function leave_queue(waiter)
+  redis.call('ZREM', W, waiter)
+  redis.call('ZREM', D, waiter)
+  redis.call('HDEL', V, waiter)
+end
+
+local function wake(count)
+  for _, waiter in ipairs(redis.call('ZRANGE', W, 0, count - 1)) do
+    redis.call('PUBLISH', channels .. string.match(waiter, '^[^|]*'), P .. ' ' .. waiter)
+  end
+end

@@ -1,0 +1,136 @@
+//! The indexes: which locks end when, and what an execution holds. On one server the scripts write them; in a Cluster they lie elsewhere than
+//! the locks, so the process writes them: an execution's before the question, the others after the answer. They may name more than there is.
+
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use towpath_core::names::{ExecutionId, LockScope};
+use towpath_core::permit::PermitKind;
+use towpath_core::store::{HeldScope, StoreError};
+use towpath_core::time::Timestamp;
+
+use super::keys::LockKeys;
+use crate::store::RedisStore;
+use crate::value;
+
+/// An execution's set outlives what it names by so much.
+const OUTLIVES: Duration = Duration::from_secs(3_600);
+
+/// What the index should say about a lock.
+pub(super) enum Indexed {
+    /// It is held until then, by whoever this new identity names.
+    Until(Timestamp, Option<String>),
+    /// No tenure of ours needs to be looked after.
+    Nobody,
+}
+
+impl RedisStore {
+    /// Writes down what a Cluster's script could not. That it may fail costs a list its line, and an old counter its broom.
+    pub(super) async fn keep_index(&self, keys: &LockKeys, scope: &LockScope, what: Indexed) {
+        let locks = &self.shared.locks;
+        if !locks.keys.is_cluster {
+            return;
+        }
+        let (mut index, mut copy) = (Cmd::new(), Cmd::new());
+        match what {
+            Indexed::Until(lease_end, meta) => {
+                index.arg("ZADD").arg(&locks.keys.index).arg(lease_end.as_millis()).arg(scope.as_str());
+                let life = locks.lifetime_ms(lease_end.since(self.shared.now()));
+                match meta {
+                    Some(meta) => copy.arg("SET").arg(&keys.seeds_meta).arg(meta).arg("PX").arg(life),
+                    None => copy.arg("PEXPIRE").arg(&keys.seeds_meta).arg(life),
+                };
+            }
+            Indexed::Nobody => {
+                index.arg("ZREM").arg(&locks.keys.index).arg(scope.as_str());
+                copy.arg("DEL").arg(&keys.seeds_meta);
+            }
+        }
+        if let Err(error) = self.shared.link.ask_all(&[index, copy]).await {
+            tracing::debug!(%error, %scope, "the index of locks was not kept");
+        }
+    }
+
+    /// Notes that an execution may come to hold this, where the script cannot.
+    pub(super) async fn note_execution(&self, execution_id: &ExecutionId, member: &str, cap: Duration) -> Result<(), StoreError> {
+        let locks = &self.shared.locks;
+        if !locks.keys.is_cluster {
+            return Ok(());
+        }
+        let set = locks.keys.execution(execution_id);
+        let (mut add, mut left) = (Cmd::new(), Cmd::new());
+        add.arg("SADD").arg(&set).arg(member);
+        left.arg("PTTL").arg(&set);
+        let replies = self.shared.link.ask_all(&[add, left]).await?;
+        let left = replies.into_iter().nth(1).map_or(Ok(None), |reply| value::checked(reply).map(|reply| value::number(&reply)))?;
+        let life = locks.lifetime_ms(cap + OUTLIVES);
+        if left.is_none_or(|left| left < life) {
+            let mut keep = Cmd::new();
+            keep.arg("PEXPIRE").arg(&set).arg(life);
+            self.shared.link.ask(&keep).await?;
+        }
+        Ok(())
+    }
+
+    /// Locks whose lease is over by the index, the earliest first, and by scope at one instant.
+    pub(crate) async fn ended_leases(&self, now: Timestamp, limit: usize) -> Result<Vec<(Timestamp, LockScope)>, StoreError> {
+        let mut ask = Cmd::new();
+        ask.arg("ZRANGEBYSCORE").arg(&self.shared.locks.keys.index).arg("-inf").arg(now.as_millis());
+        ask.arg("WITHSCORES").arg("LIMIT").arg(0).arg(limit);
+        Ok(read_ends(&value::array("ZRANGEBYSCORE", self.shared.link.ask(&ask).await?)?))
+    }
+
+    /// When the next lease ends.
+    pub(crate) async fn next_lease_end(&self) -> Result<Option<Timestamp>, StoreError> {
+        let mut ask = Cmd::new();
+        ask.arg("ZRANGE").arg(&self.shared.locks.keys.index).arg(0).arg(0).arg("WITHSCORES");
+        let head = read_ends(&value::array("ZRANGE", self.shared.link.ask(&ask).await?)?);
+        Ok(head.first().map(|(at, _)| *at))
+    }
+
+    /// What the execution holds of all that its set names.
+    pub(super) async fn what_execution_holds(&self, execution_id: &ExecutionId) -> Result<Vec<HeldScope>, StoreError> {
+        let mut ask = Cmd::new();
+        ask.arg("SMEMBERS").arg(self.shared.locks.keys.execution(execution_id));
+        let members = value::array("SMEMBERS", self.shared.link.ask(&ask).await?)?;
+        let now = self.shared.now();
+        let mut held = Vec::new();
+        for named in members.iter().filter_map(|member| read_member(value::text(member)?)) {
+            let is_held = match &named {
+                HeldScope::Lock(scope) => {
+                    let tenure = self.lock_state(scope).await?.tenure.filter(|tenure| tenure.lease_end > now);
+                    tenure.is_some_and(|tenure| tenure.execution_id.as_ref() == Some(execution_id))
+                }
+                HeldScope::Permit(kind, scope) => {
+                    let permits = self.permit_state(*kind, scope).await?.permits;
+                    permits.iter().any(|permit| permit.lease_end > now && permit.execution_id.as_ref() == Some(execution_id))
+                }
+            };
+            if is_held {
+                held.push(named);
+            }
+        }
+        held.sort();
+        Ok(held)
+    }
+}
+
+/// Scopes that nobody could have locked are not ours to look after.
+fn read_ends(reply: &[Value]) -> Vec<(Timestamp, LockScope)> {
+    let read = |pair: &[Value]| {
+        #[expect(clippy::cast_possible_truncation, reason = "scores are instants in whole milliseconds, far below 2^53")]
+        let at = Timestamp::from_millis(value::score(&pair[1])? as i64);
+        Some((at, LockScope::new(value::text(&pair[0])?).ok()?))
+    };
+    reply.chunks_exact(2).filter_map(read).collect()
+}
+
+/// `lock:<scope>`, `sem:<scope>` or `rw:<scope>`.
+fn read_member(member: &str) -> Option<HeldScope> {
+    let (what, scope) = member.split_once(':')?;
+    let scope = LockScope::new(scope).ok()?;
+    if what == "lock" {
+        return Some(HeldScope::Lock(scope));
+    }
+    PermitKind::ALL.into_iter().find(|kind| kind.as_str() == what).map(|kind| HeldScope::Permit(kind, scope))
+}
