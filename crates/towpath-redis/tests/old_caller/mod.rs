@@ -53,10 +53,10 @@ impl OldCaller for PlainClient {
     }
 
     async fn set(&self, key: &str, value: &str) {
-        self.send(&["SET", key, value]).await;
+        self.send::<()>(&["SET", key, value]).await;
     }
 
     async fn del(&self, key: &str) {
-        self.send(&["DEL", key]).await;
+        self.send::<()>(&["DEL", key]).await;
     }
 }
