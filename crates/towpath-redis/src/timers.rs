@@ -14,6 +14,7 @@ use towpath_core::time::Timestamp;
 use crate::agenda::Heads;
 use crate::calls::entry::is_inbox;
 use crate::calls::moves::{Move, ended};
+use crate::lane::BATCH_MAX;
 use crate::pages::Listed;
 use crate::pause::pause;
 use crate::record::Life;
@@ -27,9 +28,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// function there is, but no less often than the latter.
 const LOOK_PER_FUNCTION: Duration = Duration::from_secs(1);
 const LOOK_AT_LAST: Duration = Duration::from_secs(60);
-
-/// So many pages of one function are looked at in one go: each may have hundreds of calls.
-const PAGES_AT_ONCE: usize = 16;
 
 /// Something that happens by itself. At one instant calls come before workers and workers before locks, and older submits before younger
 /// ones.
@@ -132,9 +130,10 @@ impl RedisStore {
                 found = read_scores(&value::array("ZRANGEBYSCORE", all)?)?;
             }
             let pages = found.iter().filter_map(|(one, _)| if let Listed::Page(first) = one { Some(*first) } else { None });
-            let pages: Vec<u64> = pages.take(PAGES_AT_ONCE).collect();
+            let (all, enough) = (pages.clone().count(), limit.div_ceil(BATCH_MAX));
+            let pages: Vec<u64> = pages.take(enough).collect();
             // A page comes up for what may be due: there may be less to do than there are lines.
-            more |= !pages.is_empty() && found.len() >= limit.min(PAGES_AT_ONCE);
+            more |= all > enough || all > 0 && found.len() >= limit;
             let pages = self.take_up(room, pages, now).await?;
             let lives = self.come_up(room, found.into_iter().map(|(one, _)| one).collect(), &pages).await?;
             for life in lives.into_iter().filter(|life| life.call.due().is_none_or(|due| due <= now)) {

@@ -48,7 +48,7 @@ fn of_a_hundred_thousand_calls_each_runs_once_and_none_stays_in_the_stream() {
     println!("they were done after {:?}", begun.elapsed());
 
     wait_for("the stream to be trimmed", || (length(&redis) == 0).then_some(()));
-    for kept in ["towpath:calls".to_owned(), key("requests"), key("outcomes"), key("pages")] {
+    for kept in ["towpath:calls".to_owned(), key("requests"), key("outcomes")] {
         wait_for("what is kept of ended calls to go away", || (redis.cli(&["hlen", &kept]) == "0").then_some(()));
     }
     let [queued, running] = ["queued", "running"].map(|state| redis.cli(&["hget", &key("counts"), state]).parse().unwrap_or(0));

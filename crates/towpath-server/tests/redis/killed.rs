@@ -82,7 +82,8 @@ fn every_call_ends_once_though_redis_is_killed() {
     let kept = is_kept(&redis.url(), &told); // what is on the disk is the same
     let runs = runs(&server.path("runs"));
     assert!(told.answers.keys().all(|id| runs.contains_key(id)), "what was answered has run");
-    assert!(told.troubles > 0, "nobody noticed that Redis was killed: this run proved nothing");
+    // Callers may ride over a restart without hearing of it; that calls were under way is what makes it a test.
+    assert!(running_at_a_kill >= KILLS as u64, "calls ran at every kill");
     println!(
         "{calls} calls, {KILLS} kills of Redis, {running_at_a_kill} calls running then, {} made again, {} questions without an answer",
         kept.crashes, told.troubles
