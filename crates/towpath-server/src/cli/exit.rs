@@ -41,6 +41,7 @@ Exit codes, the same for every command:
   6  duplicate: nothing new was done
   7  the store or the server cannot be reached
   130  Ctrl-C
+lock run: the program's own code, 5 when the lock was lost
 doctor: 0 fine, 1 warnings, 2 failures
 serve, dev: 74 the disk failed, 78 refused configuration";
 

@@ -17,6 +17,7 @@ mod globals;
 mod hosting;
 mod ids;
 mod json_text;
+mod lock;
 mod nested;
 mod openapi;
 mod outcome;
@@ -30,6 +31,7 @@ mod words;
 mod worker;
 mod workers;
 
+use std::cell::Cell;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -71,6 +73,7 @@ enum Command {
     Workers(workers::WorkersArgs),
     Calls(calls::CallsArgs),
     Dlq(dlq::DlqArgs),
+    Lock(lock::LockArgs),
     Config(config::ConfigArgs),
     Doctor(doctor::DoctorArgs),
     Bench(bench::BenchArgs),
@@ -133,6 +136,14 @@ async fn dispatch(globals: Globals, command: Command, out: Output) -> Result<Exi
         Command::Workers(args) => with_client(&globals, async |client| workers::run(client, out, args).await).await,
         Command::Calls(args) => with_client(&globals, async |client| calls::run(client, out, args).await).await,
         Command::Dlq(args) => with_client(&globals, async |client| dlq::run(client, out, args).await).await,
+        Command::Lock(args) => {
+            let program_code = Cell::new(None);
+            let done = with_client(&globals, async |client| lock::run(client, out, args, &program_code).await).await;
+            if let (Ok(Exit::Done), Some(code)) = (&done, program_code.get()) {
+                std::process::exit(code.into()); // the program's own code is ours
+            }
+            done
+        }
         Command::Config(args) => with_client(&globals, async |client| config::run(client, out, args).await).await,
         Command::Doctor(args) => doctor::run(&globals, out, args).await,
         Command::Bench(args) => bench::run(&globals, out, args).await,

@@ -6,6 +6,7 @@ mod call;
 mod crash;
 mod doctor;
 mod listing;
+mod lock;
 mod offline;
 mod redis;
 mod serving;

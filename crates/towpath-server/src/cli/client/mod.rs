@@ -150,6 +150,11 @@ impl Ask {
         Self::new(Method::DELETE, target)
     }
 
+    /// A deletion that says what it was decided on.
+    pub(crate) fn delete_with<B: Serialize>(target: &str, body: &B) -> Self {
+        Self::new(Method::DELETE, target).body(body)
+    }
+
     fn new(method: Method, target: &str) -> Self {
         Self { request: Request { method, target: target.to_owned(), body: None, traceparent: None, patience: PATIENCE } }
     }

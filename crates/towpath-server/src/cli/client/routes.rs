@@ -19,6 +19,18 @@ pub(crate) const DEAD_LETTERS: &str = "/v1/dead-letters";
 pub(crate) const DEAD_LETTERS_REPLAY: &str = "/v1/dead-letters/replay";
 pub(crate) const DEAD_LETTERS_DROP: &str = "/v1/dead-letters/drop";
 
+pub(crate) const LOCKS: &str = "/v1/locks";
+pub(crate) const LOCKS_CLEANUP: &str = "/v1/locks/cleanup";
+
+pub(crate) fn lock(scope: &str) -> String {
+    format!("{LOCKS}/{}", segment(scope))
+}
+
+/// One of a lock's verbs: `acquire`, `renew`, `release`, `cancel`.
+pub(crate) fn lock_verb(scope: &str, verb: &str) -> String {
+    format!("{}/{verb}", lock(scope))
+}
+
 pub(crate) fn function(name: &str) -> String {
     format!("{FUNCTIONS}/{}", segment(name))
 }

@@ -1,0 +1,267 @@
+//! `towpath lock`: only one at a time, among all who use the same store.
+
+mod asking;
+mod run;
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use comfy_table::Cell as TableCell;
+use towpath_server::http::wire::locks::{
+    AcquireAnswer, CleanupAnswer, CleanupBody, ForceLockAnswer, ForceLockBody, LockBody, LockList, LockQueryBody, ReleaseLockAnswer,
+    ReleaseLockBody, RenewLockAnswer, RenewLockBody,
+};
+
+use self::asking::AskArgs;
+use super::client::{Ask, Client, routes};
+use super::exit::Exit;
+use super::failure::Failure;
+use super::output::{Output, count, facts, table};
+use super::{ids, words};
+
+/// As many as the server shows at once.
+const PAGE: u32 = 200;
+
+const EXAMPLES: &str = "\
+Examples:
+  towpath lock run nightly -- ./import.sh          the program runs while the lock is held
+  towpath lock run nightly --wait 30s -- make all  waits its turn first
+  towpath lock acquire excel --ttl 10m --wait 30s  prints the fence
+  towpath lock release excel --fence 959328001
+  towpath lock ls                                  who holds what, and who waits
+  towpath lock release excel --force --reason 'its host burnt down'
+
+The fence rises with every grant. Hand it to what the lock protects, which
+refuses a smaller one than it has seen: a holder that was paused for too long
+cannot do harm.";
+
+/// Take, hold, release and look at locks
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LockArgs {
+    #[command(subcommand)]
+    command: LockCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum LockCommand {
+    /// Take a lock and print its fence
+    Acquire(AcquireArgs),
+    /// Prolong the lease of a lock
+    Renew(RenewArgs),
+    /// Release a lock
+    Release(ReleaseArgs),
+    /// Run a program while the lock is held
+    Run(run::RunArgs),
+    /// List locks that are held or waited for
+    Ls {
+        /// Only scopes that begin so
+        #[arg(long)]
+        prefix: Option<String>,
+    },
+    /// Show who holds a lock and who waits for it
+    Show {
+        /// What is locked
+        scope: String,
+    },
+    /// Free whatever a failed execution holds
+    Cleanup {
+        /// The execution that failed
+        execution_id: String,
+        /// A scope that an old workflow of it may hold; may be given several times
+        #[arg(long = "scope", value_name = "SCOPE")]
+        scopes: Vec<String>,
+        /// Look at every lock there is
+        #[arg(long)]
+        scan: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+struct AcquireArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+    /// How long the holder may be silent before others get it [default: as long as --ttl]
+    #[arg(long, value_name = "TIME", value_parser = words::parse_length)]
+    lease: Option<Duration>,
+}
+
+#[derive(Args, Debug)]
+struct RenewArgs {
+    /// What is locked
+    scope: String,
+    /// The fence that the lock was granted under
+    #[arg(long, value_name = "N")]
+    fence: u64,
+    /// How long the holder may be silent from now on
+    #[arg(long, value_name = "TIME", value_parser = words::parse_length, default_value = "30s")]
+    lease: Duration,
+    /// As it was asked for
+    #[arg(long, value_parser = ["exclusive", "read", "write", "semaphore"], default_value = "exclusive")]
+    kind: String,
+    /// Needed unless the lock is exclusive
+    #[arg(long, value_name = "ID")]
+    lock_id: Option<String>,
+}
+
+#[derive(Args, Debug)]
+struct ReleaseArgs {
+    /// What is locked
+    scope: String,
+    /// The fence that the lock was granted under
+    #[arg(long, value_name = "N")]
+    fence: Option<u64>,
+    /// Who holds it
+    #[arg(long, value_name = "ID")]
+    lock_id: Option<String>,
+    /// As it was asked for
+    #[arg(long, value_parser = ["exclusive", "read", "write", "semaphore"], default_value = "exclusive")]
+    kind: String,
+    /// Whoever holds it; kept on record
+    #[arg(long, requires = "reason", conflicts_with_all = ["fence", "lock_id", "kind"])]
+    force: bool,
+    /// Why it is forced, for the record
+    #[arg(long, value_name = "TEXT", requires = "force")]
+    reason: Option<String>,
+}
+
+/// `program_code` gets what the program of `lock run` exited with.
+pub(crate) async fn run(client: &Client, out: Output, args: LockArgs, program_code: &Cell<Option<u8>>) -> Result<Exit, Failure> {
+    match args.command {
+        LockCommand::Acquire(args) => acquire(client, out, args).await,
+        LockCommand::Renew(args) => renew(client, out, args).await,
+        LockCommand::Release(args) if args.force => force(client, out, args).await,
+        LockCommand::Release(args) => release(client, out, args).await,
+        LockCommand::Run(args) => run::run(client, out, args, program_code).await,
+        LockCommand::Ls { prefix } => list(client, out, prefix).await,
+        LockCommand::Show { scope } => show(client, out, &scope).await,
+        LockCommand::Cleanup { execution_id, scopes, scan } => {
+            cleanup(client, out, CleanupBody { execution_id, lock_scopes: scopes, scan }).await
+        }
+    }
+}
+
+async fn acquire(client: &Client, out: Output, args: AcquireArgs) -> Result<Exit, Failure> {
+    let granted: AcquireAnswer = asking::ask(client, &args.ask, args.lease, &ids::call_id()).await?;
+    if out.is_json() {
+        out.json(&granted);
+    } else {
+        out.line(&granted.fence.unwrap_or_default().to_string());
+        out.note(&format!("'{}' is held as '{}'; release it with --fence", granted.scope, granted.lock_id));
+    }
+    Ok(Exit::Done)
+}
+
+async fn renew(client: &Client, out: Output, args: RenewArgs) -> Result<Exit, Failure> {
+    let RenewArgs { scope, fence, lease, kind, lock_id } = args;
+    let body = RenewLockBody { fence, lease_ms: Some(asking::decimal_ms(lease)), kind: Some(kind), lock_id };
+    let renewed: RenewLockAnswer = client.ask(Ask::post(&routes::lock_verb(&scope, "renew"), &body)).await?;
+    if out.is_json() {
+        out.json(&renewed);
+    } else {
+        out.line(&format!("'{scope}' is held for another {}", words::length(Duration::from_millis(renewed.lease_remaining_ms))));
+    }
+    Ok(Exit::Done)
+}
+
+async fn release(client: &Client, out: Output, args: ReleaseArgs) -> Result<Exit, Failure> {
+    let ReleaseArgs { scope, fence, lock_id, kind, .. } = args;
+    if fence.is_none() && lock_id.is_none() {
+        let hint = "`towpath lock show` says who holds it";
+        return Err(Failure::usage("missing_choice", "whose lock? give --fence, --lock-id, or --force with --reason").hint(hint));
+    }
+    let body = ReleaseLockBody { fence, lock_id, kind: Some(kind) };
+    let released: ReleaseLockAnswer = client.ask(Ask::post(&routes::lock_verb(&scope, "release"), &body)).await?;
+    if out.is_json() {
+        out.json(&released);
+    } else {
+        out.line(&format!("'{scope}': {}", released.outcome.replace('_', " ")));
+    }
+    Ok(Exit::Done)
+}
+
+/// Looks first, so that nothing is forced that has changed hands meanwhile.
+async fn force(client: &Client, out: Output, args: ReleaseArgs) -> Result<Exit, Failure> {
+    let seen: LockBody = client.get(&routes::lock(&args.scope)).await?;
+    let body = ForceLockBody { counter: seen.counter, reason: args.reason.unwrap_or_default() };
+    let ended: ForceLockAnswer = client.ask(Ask::delete_with(&routes::lock(&args.scope), &body)).await?;
+    if out.is_json() {
+        out.json(&ended);
+    } else {
+        let holder = ended.holder.map_or_else(|| "nobody".to_owned(), |holder| format!("'{}'", holder.lock_id));
+        out.line(&format!("'{}' is free; it was held by {holder}", args.scope));
+    }
+    Ok(Exit::Done)
+}
+
+async fn list(client: &Client, out: Output, prefix: Option<String>) -> Result<Exit, Failure> {
+    let mut locks = Vec::new();
+    let mut cursor = None;
+    loop {
+        let query = LockQueryBody { prefix: prefix.clone(), cursor, limit: Some(PAGE) };
+        let page: LockList = client.get(&routes::with_query(routes::LOCKS, &query)).await?;
+        locks.extend(page.locks);
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if out.is_json() {
+        out.json(&LockList { locks, next: None });
+        return Ok(Exit::Done);
+    }
+    if locks.is_empty() {
+        out.note("no locks are held or waited for");
+        return Ok(Exit::Done);
+    }
+    let mut shown = table(["scope", "holder", "workflow", "execution", "fence", "waiting"]);
+    for lock in &locks {
+        let holder =
+            |text: fn(&towpath_server::http::wire::locks::HolderBody) -> &str| TableCell::new(lock.holder.as_ref().map_or("-", text));
+        shown.add_row(vec![
+            TableCell::new(&lock.scope),
+            holder(|holder| &holder.lock_id),
+            holder(|holder| &holder.workflow_name),
+            holder(|holder| &holder.execution_id),
+            TableCell::new(lock.fence_high),
+            count(lock.waiters.len() as u64),
+        ]);
+    }
+    out.table(&shown);
+    Ok(Exit::Done)
+}
+
+async fn show(client: &Client, out: Output, scope: &str) -> Result<Exit, Failure> {
+    let lock: LockBody = client.get(&routes::lock(scope)).await?;
+    if out.is_json() {
+        out.json(&lock);
+        return Ok(Exit::Done);
+    }
+    let mut lines = vec![("scope", lock.scope)];
+    match lock.holder {
+        Some(holder) => lines.extend([
+            ("holder", format!("{} ({})", holder.lock_id, holder.kind)),
+            ("workflow", format!("{} ({})", holder.workflow_name, holder.workflow_id)),
+            ("execution", holder.execution_id),
+            ("since", holder.locked_at),
+            ("fence", holder.fence.map_or_else(|| "none".to_owned(), |fence| fence.to_string())),
+        ]),
+        None => lines.push(("holder", "nobody".to_owned())),
+    }
+    let waiting: Vec<String> = lock.waiters.into_iter().map(|waiter| waiter.waiter).collect();
+    lines.push(("waiting", if waiting.is_empty() { "nobody".to_owned() } else { waiting.join("\n") }));
+    out.line(&facts(&lines));
+    Ok(Exit::Done)
+}
+
+async fn cleanup(client: &Client, out: Output, body: CleanupBody) -> Result<Exit, Failure> {
+    let cleaned: CleanupAnswer = client.ask(Ask::post(routes::LOCKS_CLEANUP, &body)).await?;
+    if out.is_json() {
+        out.json(&cleaned);
+    } else {
+        cleaned.scopes.iter().for_each(|scope| out.line(scope));
+        out.note(&cleaned.reason.unwrap_or_else(|| format!("{} freed", words::plural(cleaned.cleaned_count, "lock"))));
+    }
+    Ok(if cleaned.cleaned { Exit::Done } else { Exit::NotFound })
+}

@@ -1,0 +1,114 @@
+//! `towpath lock`: taken, held while a program runs, released, looked at.
+
+use crate::support::{Beside, ON_AND_ON, Server, UNTIL_GO, is_alive, wait_for};
+
+fn waiters(server: &Server, scope: &str) -> usize {
+    let shown = server.run(&["lock", "show", scope, "--json"]);
+    if shown.code == 0 { shown.json()["waiters"].as_array().unwrap().len() } else { 0 }
+}
+
+#[test]
+fn a_lock_is_taken_listed_renewed_and_released() {
+    let server = Server::start();
+    let fence = server.run(&["lock", "acquire", "excel", "--ttl", "10m", "--lock-id", "me"]).exits(0).stdout.trim().to_owned();
+    server.run(&["lock", "acquire", "excel"]).exits(4).says("scope 'excel' is held");
+    server.run(&["lock", "acquire", "excel", "--wait", "50ms"]).exits(4).says("timed out after 0.05s");
+    server.run(&["lock", "ls"]).exits(0).prints("SCOPE").prints("excel").prints("me");
+    server.run(&["lock", "show", "excel"]).exits(0).prints("me (towpath)").prints(&fence);
+    server.run(&["lock", "renew", "excel", "--fence", &fence, "--lease", "1m"]).exits(0).prints("another 1 min");
+    server.run(&["lock", "release", "excel", "--lock-id", "other"]).exits(5).says("LOGIC ERROR: Lock held by");
+    server.run(&["lock", "release", "excel", "--fence", &fence]).exits(0).prints("released");
+    server.run(&["lock", "release", "excel", "--fence", &fence]).exits(0).prints("already");
+    server.run(&["lock", "renew", "excel", "--fence", &fence]).exits(5).says("no longer");
+    server.run(&["lock", "show", "never"]).exits(3);
+    server.run(&["lock", "release", "excel"]).exits(2).says("whose lock?");
+    server.run(&["lock", "acquire", "a:meta"]).exits(2).says("':meta'");
+    server.run(&["lock", "acquire", "excel", "--ttl", "0"]).exits(2).says("out of range");
+    server.run(&["lock", "acquire", "gpu", "--kind", "semaphore"]).exits(2);
+}
+
+#[test]
+fn a_lock_is_forced_open_with_a_reason_and_an_execution_is_cleaned_up() {
+    let server = Server::start();
+    server.run(&["lock", "acquire", "excel", "--lock-id", "me"]).exits(0);
+    server.run(&["lock", "release", "excel", "--force"]).exits(2);
+    server.run(&["lock", "release", "excel", "--force", "--reason", "its host burnt down"]).exits(0).prints("held by 'me'");
+    for scope in ["a", "b"] {
+        server.run(&["lock", "acquire", scope, "--execution-id", "4711"]).exits(0);
+    }
+    let cleaned = server.run(&["lock", "cleanup", "4711", "--json"]).exits(0).json();
+    assert_eq!((&cleaned["cleaned_count"], &cleaned["scopes"]), (&2.into(), &serde_json::json!(["a", "b"])));
+    server.run(&["lock", "cleanup", "4711"]).exits(3).says("no locks owned by failed execution");
+}
+
+#[test]
+fn a_program_runs_while_the_lock_is_held_and_gives_its_own_code() {
+    let server = Server::start();
+    let script = "echo \"$TOWPATH_FENCE $TOWPATH_LOCK_ID\"; exit 42";
+    let ran = server.run(&["lock", "run", "nightly", "--lock-id", "me", "--", "sh", "-c", script]).exits(42);
+    let (fence, lock_id) = ran.stdout.trim().split_once(' ').unwrap();
+    assert!(fence.parse::<u64>().is_ok_and(|fence| fence > 0) && lock_id == "me", "{}", ran.stdout);
+    server.run(&["lock", "ls"]).exits(0).says("no locks");
+    server.run(&["lock", "run", "nightly", "--", "/no/such/program"]).exits(2).says("cannot be started");
+    server.run(&["lock", "ls"]).exits(0).says("no locks");
+    server.run(&["lock", "run", "nightly", "--", "sh", "-c", "kill -9 $$"]).exits(137);
+}
+
+#[test]
+fn programs_that_want_the_same_lock_run_one_after_the_other() {
+    let server = Server::start();
+    let first = format!("echo in >> log; {UNTIL_GO}; echo out >> log");
+    let mut first = Beside::start(server.command(&["lock", "run", "nightly", "--", "sh", "-c", &first]));
+    assert_eq!(server.line_of("log"), "in");
+    server.run(&["lock", "run", "nightly", "--", "true"]).exits(4);
+    let mut second = Beside::start(server.command(&["lock", "run", "nightly", "--wait", "60s", "--", "sh", "-c", "echo next >> log"]));
+    wait_for("the second to wait", || (waiters(&server, "nightly") == 1).then_some(()));
+    server.write("go", "");
+    assert!(first.ends().success() && second.ends().success());
+    assert_eq!(std::fs::read_to_string(server.path("log")).unwrap(), "in\nout\nnext\n");
+}
+
+#[test]
+fn a_program_is_ended_when_its_lock_is_lost_unless_it_may_go_on() {
+    let server = Server::start();
+    let script = format!("echo $$ > pid; {ON_AND_ON}");
+    let mut killed = Beside::start(server.command(&["lock", "run", "nightly", "--lease", "1s", "--", "sh", "-c", &script]));
+    let pid = server.line_of("pid");
+    server.run(&["lock", "release", "nightly", "--force", "--reason", "test"]).exits(0);
+    assert_eq!(killed.ends().code(), Some(5));
+    killed.remark("is lost");
+    wait_for("the program to be gone", || (!is_alive(&pid)).then_some(()));
+
+    let script = format!("echo on > on; {UNTIL_GO}; echo done > done");
+    let mut warned =
+        Beside::start(server.command(&["lock", "run", "nightly", "--lease", "1s", "--on-loss", "warn", "--", "sh", "-c", &script]));
+    server.line_of("on");
+    server.run(&["lock", "release", "nightly", "--force", "--reason", "test"]).exits(0);
+    warned.remark("is lost");
+    server.write("go", "");
+    assert_eq!(warned.ends().code(), Some(5));
+    assert_eq!(server.line_of("done"), "done", "it was allowed to finish");
+}
+
+#[test]
+fn a_killed_holder_is_followed_when_its_lease_ends() {
+    let server = Server::start();
+    let script = format!("echo $$ > pid; exec sh -c '{ON_AND_ON}'");
+    let holder = Beside::start(server.command(&["lock", "run", "nightly", "--lease", "1s", "--", "sh", "-c", &script]));
+    let pid = server.line_of("pid");
+    holder.signal(nix::sys::signal::Signal::SIGKILL);
+    server.run(&["lock", "run", "nightly", "--wait", "30s", "--", "true"]).exits(0);
+    // Nobody ended the program of the killed holder: that is what the fence is for.
+    let _already_gone = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.parse().unwrap()), nix::sys::signal::Signal::SIGKILL);
+}
+
+#[test]
+fn whoever_stops_waiting_leaves_the_queue() {
+    let server = Server::start();
+    server.run(&["lock", "acquire", "nightly"]).exits(0);
+    let mut waiting = Beside::start(server.command(&["lock", "run", "nightly", "--wait", "60s", "--", "true"]));
+    wait_for("it to wait", || (waiters(&server, "nightly") == 1).then_some(()));
+    waiting.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(waiting.ends().code(), Some(130));
+    assert_eq!(waiters(&server, "nightly"), 0);
+}
