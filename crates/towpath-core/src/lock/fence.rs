@@ -29,6 +29,11 @@ impl Fence {
         self.0
     }
 
+    /// When the clock's own fence is this one: whatever is given out from then on is higher, also when this one is forgotten.
+    pub fn reached_at(self) -> Timestamp {
+        Timestamp::from_millis(i64::try_from(self.0).unwrap_or(i64::MAX).saturating_mul(100).saturating_add(EPOCH_MS))
+    }
+
     /// The fence after `last`. It is never below the clock's own, so that fences go on rising when everything was forgotten.
     pub fn after(last: Self, now: Timestamp) -> Self {
         let floor = now.as_millis().saturating_sub(EPOCH_MS).div_euclid(100);

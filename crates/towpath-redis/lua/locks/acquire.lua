@@ -3,7 +3,7 @@
 -- ARGV  4 lock_id  5 execution_id ('' = none)  6 request_id  7 waiter ('' = does not wait)
 --       8 identity, JSON up to and with '"fence":'  9 lease_ms  10 max_hold_ms  11 max_holds
 --       12 waiter_ttl_ms, waiters_max, claim_ms and orphan_grace_ms (0 = for ever), with spaces between them
--- reply {'granted', fence, previous: none | released | expired | orphan}
+-- reply {'granted', fence, previous: none | released | expired | orphan, record}
 --       {'replayed' | 'reentered', fence, lease end, cap, holds, granted at}
 --       {'self', fence, lease end} | {'spent'} | {'full', waiters}
 --       {'busy', 'towpath' | 'legacy' | 'queue', free in ms (-1 = nobody knows), rank (-1 = not queued), counter, identity, lease end}
@@ -85,7 +85,7 @@ if free and not turn_in then
   r.lease_end = math.min(now + lease, r.cap)
   r.meta = identity .. int(fence) .. ',"towpath":1}'
   r.free_since, r.watched = nil, nil
-  write_record(r)
+  local record = write_record(r)
   publish(r)
   if waiter ~= '' and r.arrivals > 0 then
     redis.call('ZREM', W, waiter)
@@ -96,7 +96,7 @@ if free and not turn_in then
     redis.call('SADD', set, 'lock:' .. scope)
     if redis.call('PTTL', set) < life then redis.call('PEXPIRE', set, int(life)) end
   end
-  return {'granted', fence, previous}
+  return {'granted', fence, previous, record}
 end
 
 -- Busy: it queues, if it wants to.

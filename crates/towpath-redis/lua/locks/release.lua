@@ -1,7 +1,7 @@
 -- locks/release.lua = LockStore::lock_release, behind scope.lua. Rust twin: towpath-core lock/release.rs
 -- Ends the tenure of a fence. Safe to repeat; a later holder is never touched.
 -- ARGV  4 fence
--- reply {'released', 1} | {'still_held', 0, holds} | {'already', 0} | {'expired', ended} | {'lost', ended, 'replaced' | 'absent', identity}
+-- reply {'released', 1, record} | {'still_held', 0, holds} | {'already', 0} | {'expired', ended} | {'lost', ended, 'replaced' | 'absent', identity}
 --       ended: 1 = by this the tenure is no more; identity: of who has the lock now
 local fence = tonumber(ARGV[4])
 
@@ -30,8 +30,8 @@ elseif own_sidecar then
   meta = false
 end
 note_release(r)
-write_record(r)
+local record = write_record(r)
 if replaced then return {'lost', 1, 'replaced', meta} end
 wake(r)
 if absent then return {'lost', 1, 'absent', false} end
-return {live and 'released' or 'expired', 1}
+return {live and 'released' or 'expired', 1, record}

@@ -1,7 +1,7 @@
 -- locks/renew.lua = LockStore::lock_renew, behind scope.lua. Rust twin: towpath-core lock/renew.rs
 -- Prolongs the lease of one tenure and puts counter and sidecar back as they were, or says that it is lost.
 -- ARGV  4 fence  5 lease_ms
--- reply {'renewed', lease end (never beyond the cap), attempts of old callers since the last renewal, 1 = something was healed}
+-- reply {'renewed', lease end (never beyond the cap), attempts of old callers since the last renewal, 1 = something was healed, record}
 --       {'lost', 'expired' | 'max_hold' | 'replaced' | 'absent', 1 = the tenure is no more}
 local fence, lease = tonumber(ARGV[4]), tonumber(ARGV[5])
 
@@ -24,6 +24,6 @@ if not is_held(r, counter, counter_fence, meta) then -- leave nothing that looks
   return {'lost', counter and 'replaced' or 'absent', 1}
 end
 r.lease_end = math.min(now + lease, r.cap)
-write_record(r)
+local record = write_record(r)
 publish(r)
-return {'renewed', r.lease_end, counter and math.max(attempts - 1, 0) or 0, (counter and own_sidecar) and 0 or 1}
+return {'renewed', r.lease_end, counter and math.max(attempts - 1, 0) or 0, (counter and own_sidecar) and 0 or 1, record}

@@ -80,6 +80,7 @@ local function write_record(r)
     text = text .. last_id
   end
   redis.call('SET', S, text, 'PX', lifetime(ends - now + 2 * HOUR))
+  return text
 end
 
 -- The sidecar, unless it is what our own latest tenure left behind.

@@ -14,7 +14,7 @@ use crate::store::RedisStore;
 use crate::value;
 
 /// An execution's set outlives what it names by so much.
-const OUTLIVES: Duration = Duration::from_secs(3_600);
+pub(super) const OUTLIVES: Duration = Duration::from_secs(3_600);
 
 /// What the index should say about a lock.
 pub(super) enum Indexed {

@@ -9,6 +9,7 @@
 //! | `indexes` | what a Cluster's scripts cannot reach: which locks there are, and what an execution holds |
 //! | `look` | reads for people, through `record` |
 //! | `said` | reading what a script answers |
+//! | `swap` | grants and releases that are decided here and only compared there |
 //! | `turns` | whose turn it is |
 
 mod indexes;
@@ -19,6 +20,7 @@ mod permits;
 mod record;
 mod said;
 mod scripts;
+mod swap;
 pub(crate) mod turns;
 
 use std::time::Duration;
@@ -40,9 +42,13 @@ use crate::store::RedisStore;
 use indexes::Indexed;
 use keys::{LockKeys, PermitKeys, SharedKeys, unfit_for_cluster};
 use said::Said;
+use swap::Remembered;
 
 /// Where time is moved by hand, keys stay for so long by the server's own: no test takes longer.
 const KEPT_BY_HAND: Duration = Duration::from_secs(86_400);
+
+/// Counter and sidecar are swept so long after the lease: the numbers judge, and a server's clock is read in whole milliseconds.
+const LATE: Duration = Duration::from_secs(1);
 
 /// The timekeeper looks by itself at least so often; what is due later needs not be told.
 const FOUND_BY_ITSELF: Duration = Duration::from_secs(6);
@@ -54,6 +60,7 @@ pub(crate) struct Locks {
     keep_ms: i64,
     /// What every script is told about the store.
     surroundings: String,
+    remembered: Remembered,
 }
 
 impl Locks {
@@ -62,7 +69,7 @@ impl Locks {
         let keep_ms = if by_hand { millis(KEPT_BY_HAND) } else { 0 };
         let executions = if keys.is_cluster { "" } else { &*keys.executions };
         let surroundings = format!("{keep_ms} {} {executions}", keys.channels);
-        Self { keys, keep_ms, surroundings }
+        Self { keys, keep_ms, surroundings, remembered: Remembered::default() }
     }
 
     /// How long a key is kept that is of use for so long.

@@ -26,22 +26,33 @@ impl RedisStore {
             self.note_execution(execution_id, &lock_member(&want.scope), want.max_hold).await?;
         }
         let now = self.shared.now();
-        let args = acquire_args(self.lock_args(want.scope.as_str(), now), want, now);
-        let said = match self.run_lock_durably(&scripts::ACQUIRE, &keys.in_order(&self.shared.locks.keys), &args).await {
+        let reply = match self.ask_for(&keys, want, now).await {
             // It happened, but is not kept as well as was asked for: nobody shall hold it.
             Err(error @ StoreError::Unknown(_)) if self.shared.guarantee.asks_replicas() => {
                 self.undo(want).await;
                 return Err(error);
             }
-            said => said?,
+            reply => reply?,
         };
-        let reply = read_acquired(&said, want, now)?;
         if let AcquireReply::Granted(grant) | AcquireReply::Reentered(grant) = &reply {
             self.shared.locks.note_due(&self.shared.agenda, grant.lease_end, now);
-            let meta = (said.outcome() == "granted").then(|| identity(want, now) + &format!("{},\"towpath\":1}}", grant.fence));
+            let is_new = matches!(reply, AcquireReply::Granted(_));
+            let meta = is_new.then(|| identity(want, now) + &format!("{},\"towpath\":1}}", grant.fence));
             self.keep_index(&keys, &want.scope, Indexed::Until(grant.lease_end, meta)).await;
         }
         Ok(reply)
+    }
+
+    async fn ask_for(&self, keys: &LockKeys, want: &AcquireLock, now: Timestamp) -> Result<AcquireReply, StoreError> {
+        if let Some(reply) = self.try_acquire(keys, want, now).await? {
+            return Ok(reply);
+        }
+        let args = acquire_args(self.lock_args(want.scope.as_str(), now), want, now);
+        let said = self.run_lock_durably(&scripts::ACQUIRE, &keys.in_order(&self.shared.locks.keys), &args).await?;
+        if said.outcome() == "granted" {
+            self.shared.locks.remembered.put(&want.scope, said.word(3));
+        }
+        read_acquired(&said, want, now)
     }
 
     async fn undo(&self, want: &AcquireLock) {
@@ -61,6 +72,7 @@ impl RedisStore {
         match said.outcome() {
             "renewed" => {
                 let lease_end = said.instant(1)?;
+                self.shared.locks.remembered.put(&lease.scope, said.word(4));
                 self.shared.locks.note_due(&self.shared.agenda, lease_end, now);
                 self.keep_index(&keys, &lease.scope, Indexed::Until(lease_end, None)).await;
                 let legacy_attempts = u64::from(said.count(2)?);
@@ -78,6 +90,10 @@ impl RedisStore {
 
     pub(super) async fn release_lock(&self, lease: &ReleaseLock) -> Result<ReleaseReply, StoreError> {
         let keys = self.lock_keys(&lease.scope)?;
+        if self.try_release(&keys, lease).await? {
+            self.keep_index(&keys, &lease.scope, Indexed::Nobody).await;
+            return Ok(ReleaseReply::Released);
+        }
         let mut args = self.lock_args(lease.scope.as_str(), self.shared.now());
         args.number(lease.fence);
         let said = self.run_lock(&scripts::RELEASE, &keys, &args).await?;
@@ -85,7 +101,10 @@ impl RedisStore {
             self.keep_index(&keys, &lease.scope, Indexed::Nobody).await;
         }
         Ok(match said.outcome() {
-            "released" => ReleaseReply::Released,
+            "released" => {
+                self.shared.locks.remembered.put(&lease.scope, said.word(2));
+                ReleaseReply::Released
+            }
             "still_held" => ReleaseReply::StillHeld { holds: said.count(2)? },
             "already" => ReleaseReply::Already,
             "expired" => ReleaseReply::Expired,

@@ -1,10 +1,15 @@
-//! Reading what the scripts have written about a lock. How it is written stands at the top of `lua/locks/scope.lua`.
+//! A lock's record, read and written as the scripts do. How it is written stands at the top of `lua/locks/scope.lua`.
 
+use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use towpath_core::lock::{Fence, LastRelease, LockState, OrphanWatch, Tenure};
 use towpath_core::names::{ExecutionId, LockId, RequestId};
 use towpath_core::time::Timestamp;
+
+/// A record is kept so long beyond the time when anything in it counts.
+const KEPT: Duration = Duration::from_secs(7_200);
 
 /// The record as a lock's state, but for counter, sidecar and queue. `None`: it makes no sense.
 pub(super) fn read_record(text: &str) -> Option<LockState> {
@@ -51,6 +56,33 @@ fn read_tenure(text: &str) -> Option<Tenure> {
     })
 }
 
+/// The record of a state, and how long it is to be kept at least from now on. The queue is elsewhere.
+pub(super) fn write_record(state: &LockState, now: Timestamp) -> (String, Duration) {
+    let or_none = |word: Option<String>| word.unwrap_or_else(|| "-".to_owned());
+    let LastRelease { fence: last, lock_id: last_id, request_id } = &state.last;
+    let watch = state.orphan_watch.map(|watch| format!("{}/{}/{}", watch.since.as_millis(), watch.seen_at.as_millis(), watch.value));
+    let mut text = format!(
+        "1 {} {last} {} {} {} {} {}\n{}",
+        state.fence_high,
+        state.queue.arrivals,
+        or_none(state.free_since.map(|at| at.as_millis().to_string())),
+        or_none(watch),
+        or_none(request_id.as_ref().map(|id| format!("={id}"))),
+        or_none(last_id.as_ref().map(|id| id.as_str().len().to_string())),
+        last_id.as_ref().map_or("", LockId::as_str),
+    );
+    if let Some(tenure) = &state.tenure {
+        let (id, execution) = (tenure.lock_id.as_str(), tenure.execution_id.as_ref().map_or("", ExecutionId::as_str));
+        let (ends, cap, at) = (tenure.lease_end.as_millis(), tenure.max_hold_end.as_millis(), tenure.locked_at.as_millis());
+        let (fence, holds, request) = (tenure.fence, tenure.holds, &tenure.request_id);
+        let sizes = (id.len(), execution.len());
+        // Writing to a string does not fail.
+        let _ = write!(text, "{fence} {ends} {cap} {holds} {at} ={request} {} {}\n{id}{execution}{}", sizes.0, sizes.1, tenure.meta);
+    }
+    let lease_end = state.tenure.as_ref().map_or(now, |tenure| tenure.lease_end);
+    (text, state.fence_high.reached_at().max(lease_end).since(now) + KEPT)
+}
+
 /// Texts one after the other.
 struct Texts<'a>(&'a str);
 
@@ -78,6 +110,7 @@ mod tests {
     fn a_record_is_read_as_it_is_written() {
         let text = "1 9 8 3 - 5/6/-7 =q-1 3\nold9 100 200 2 50 =q-2 2 4\n\n\"4711{\"lock_id\":\"\\n\\\"\"}";
         let state = read_record(text).unwrap();
+        assert_eq!(write_record(&state, Timestamp::default()).0, text);
         assert_eq!((state.fence_high, state.last.fence, state.queue.arrivals), (Fence::new(9), Fence::new(8), 3));
         assert_eq!(state.last.lock_id.as_ref().map(LockId::as_str), Some("old"));
         assert_eq!(state.orphan_watch.map(|watch| watch.value), Some(-7));

@@ -26,5 +26,6 @@ script!(ACQUIRE_PERMIT, "permits", "acquire");
 script!(RENEW_PERMIT, "permits", "renew");
 script!(RELEASE_PERMIT, "permits", "release");
 
+pub(super) static SWAP: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/locks/swap.lua")));
 pub(super) static LOOK: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/locks/look.lua")));
 pub(super) static LOOK_AT_PERMITS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/permits/look.lua")));
