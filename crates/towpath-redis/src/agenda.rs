@@ -31,13 +31,14 @@ pub(crate) struct Agenda {
     /// The timekeeper looks then, by itself; nothing later needs to be told.
     known: AtomicI64,
     sooner: Notify,
+    lease_sooner: Notify,
     /// What the timekeeper saw when it was told that it can sleep longer: it need not look again at once.
     seen: Mutex<Option<Heads>>,
 }
 
 impl Default for Agenda {
     fn default() -> Self {
-        Self { known: AtomicI64::new(i64::MAX), sooner: Notify::new(), seen: Mutex::default() }
+        Self { known: AtomicI64::new(i64::MAX), sooner: Notify::new(), lease_sooner: Notify::new(), seen: Mutex::default() }
     }
 }
 
@@ -49,6 +50,13 @@ impl Agenda {
         }
     }
 
+    /// A lease of a lock of ours ends then: nothing else need be looked at.
+    pub(crate) fn note_lease(&self, end: Timestamp) {
+        if end.as_millis() < self.known.load(Ordering::Acquire) {
+            self.lease_sooner.notify_one();
+        }
+    }
+
     /// The timekeeper knows of nothing earlier than this.
     pub(crate) fn wait_until(&self, known: Option<Timestamp>) {
         self.known.store(known.map_or(i64::MAX, Timestamp::as_millis), Ordering::Release);
@@ -57,6 +65,11 @@ impl Agenda {
     /// Ends when something earlier than what the timekeeper knows was noted.
     pub(crate) async fn sooner(&self) {
         self.sooner.notified().await;
+    }
+
+    /// The same of what is noted of leases of locks.
+    pub(crate) async fn lease_sooner(&self) {
+        self.lease_sooner.notified().await;
     }
 
     /// Keeps what was seen for the timekeeper's next question.

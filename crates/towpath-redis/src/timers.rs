@@ -101,6 +101,7 @@ impl TimerStore for RedisStore {
             }
             tokio::select! {
                 () = self.shared.agenda.sooner() => seen = None,
+                () = self.shared.agenda.lease_sooner() => {}
                 // The sender lives in `self`, so this ends by a departure only.
                 _ = departures.changed() => seen = None,
                 () = pause(LOOK_EVERY) => {

@@ -16,7 +16,9 @@ use towpath::Observer;
 use towpath_core::call::LostLease;
 use towpath_core::inspect::FunctionView;
 use towpath_core::limit::{Check, LimitReply};
+use towpath_core::lock::{LostLock, Previous};
 use towpath_core::names::FunctionKey;
+use towpath_core::permit::PermitKind;
 use towpath_core::store::{Ended, StoreError};
 use towpath_core::time::Timestamp;
 
@@ -42,6 +44,16 @@ struct EndLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabels {
     reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PreviousLabels {
+    previous: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -79,6 +91,10 @@ pub struct Metrics {
     lost_leases: Family<ReasonLabels, Counter>,
     reclaims: Counter,
     store_errors: Family<ReasonLabels, Counter>,
+    lock_grants: Family<PreviousLabels, Counter>,
+    permit_grants: Family<KindLabels, Counter>,
+    locks_lost: Family<ReasonLabels, Counter>,
+    lock_attempts_of_old_workflows: Counter,
     limit_checks: Family<RuleLabels, Counter>,
     /// Rules that have a label of their own.
     rules_seen: Mutex<HashSet<String>>,
@@ -120,6 +136,10 @@ impl Metrics {
             lost_leases: Family::default(),
             reclaims: Counter::default(),
             store_errors: Family::default(),
+            lock_grants: Family::default(),
+            permit_grants: Family::default(),
+            locks_lost: Family::default(),
+            lock_attempts_of_old_workflows: Counter::default(),
             limit_checks: Family::default(),
             rules_seen: Mutex::default(),
             http_requests: Family::default(),
@@ -146,6 +166,11 @@ impl Metrics {
         registry.register("lost_leases", help, self.lost_leases.clone());
         registry.register("reclaims", "Leases that ran out; their calls went to another worker", self.reclaims.clone());
         registry.register("store_errors", "Moves that the store did not answer well", self.store_errors.clone());
+        registry.register("lock_grants", "Locks granted, by how the tenure before ended", self.lock_grants.clone());
+        registry.register("permit_grants", "Grants of units of semaphores and read/write locks", self.permit_grants.clone());
+        registry.register("locks_lost", "Holders that learnt that what they held is not theirs any more", self.locks_lost.clone());
+        let help = "How often old workflows tried to get in beside a holder of ours";
+        registry.register("lock_attempts_of_old_workflows", help, self.lock_attempts_of_old_workflows.clone());
         registry.register("limit_checks", "Checks of limits that the store judged, by rule and verdict", self.limit_checks.clone());
         registry.register("http_requests", "Requests answered, by route and status", self.http_requests.clone());
         registry.register("http_requests_open", "Requests being answered now, this one included", self.http_requests_open.clone());
@@ -227,6 +252,22 @@ impl Observer for Metrics {
 
     fn retried(&self, function: &FunctionKey) {
         self.retries.get_or_create(&function.into()).inc();
+    }
+
+    fn lock_granted(&self, previous: Previous) {
+        self.lock_grants.get_or_create(&PreviousLabels { previous: previous.as_str() }).inc();
+    }
+
+    fn permits_granted(&self, kind: PermitKind) {
+        self.permit_grants.get_or_create(&KindLabels { kind: kind.as_str() }).inc();
+    }
+
+    fn lock_lost(&self, why: LostLock) {
+        self.locks_lost.get_or_create(&ReasonLabels { reason: why.as_str() }).inc();
+    }
+
+    fn old_attempts(&self, count: u64) {
+        self.lock_attempts_of_old_workflows.inc_by(count);
     }
 
     fn limit_checked(&self, check: &Check, reply: &LimitReply) {

@@ -12,6 +12,7 @@ use towpath_core::inspect::{
     CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
 };
 use towpath_core::limit::{Check, LimitReply, Rules};
+use towpath_core::lock::{LostLock, Previous, RenewReply};
 use towpath_core::names::{CallId, FunctionKey, LimitScope, LockScope, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::permit::PermitKind;
@@ -39,6 +40,14 @@ pub trait Observer: Send + Sync {
     fn retried(&self, _function: &FunctionKey) {}
     /// The store has judged a check of a limit that takes something.
     fn limit_checked(&self, _check: &Check, _reply: &LimitReply) {}
+    /// A lock was granted, not merely once more to the one that has it.
+    fn lock_granted(&self, _previous: Previous) {}
+    /// Units of a semaphore or read/write lock were granted.
+    fn permits_granted(&self, _kind: PermitKind) {}
+    /// A holder learnt that its lock, or its units, are no longer its own.
+    fn lock_lost(&self, _why: LostLock) {}
+    /// Old workflows have tried so often to get in beside a holder of ours.
+    fn old_attempts(&self, _count: u64) {}
     /// The store was in trouble.
     fn store_error(&self, _error: &StoreError) {}
     /// The store has answered once more, well or badly.
@@ -91,6 +100,15 @@ impl ObservedStore {
     fn heard_renewal(&self, reply: Result<Renewal, StoreError>) -> Result<Renewal, StoreError> {
         if let Ok(Renewal::Lost(why)) = &reply {
             self.observer().lost_lease(*why);
+        }
+        self.heard(reply)
+    }
+
+    fn heard_lock_renewal(&self, reply: Result<RenewReply, StoreError>) -> Result<RenewReply, StoreError> {
+        match &reply {
+            Ok(RenewReply::Renewed { legacy_attempts, .. }) => self.observer().old_attempts(*legacy_attempts),
+            Ok(RenewReply::Lost(why)) => self.observer().lock_lost(*why),
+            Err(_) => {}
         }
         self.heard(reply)
     }

@@ -131,6 +131,18 @@ pub enum Previous {
     Orphan,
 }
 
+impl Previous {
+    /// As it is counted.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Released => "released",
+            Self::Expired => "expired",
+            Self::Orphan => "orphan",
+        }
+    }
+}
+
 /// Why it must wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Busy {

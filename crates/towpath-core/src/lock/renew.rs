@@ -49,6 +49,18 @@ pub enum LostLock {
     Absent,
 }
 
+impl LostLock {
+    /// As it is written in answers and counted.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::MaxHold => "max_hold",
+            Self::Replaced => "replaced",
+            Self::Absent => "absent",
+        }
+    }
+}
+
 /// Prolongs a lease up to its cap, if it is not lost.
 pub fn renew(state: &mut LockState, lease: &RenewLock, now: Timestamp) -> Stepped<RenewReply> {
     Stepped::quiet(decide(state, lease, now).unwrap_or_else(RenewReply::Lost))

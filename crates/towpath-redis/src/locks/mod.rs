@@ -80,7 +80,7 @@ impl Locks {
     /// Tells the timekeeper of a lease that may end before it looks again.
     fn note_due(&self, agenda: &Agenda, lease_end: Timestamp, now: Timestamp) {
         if self.keep_ms > 0 || lease_end.since(now) < FOUND_BY_ITSELF {
-            agenda.note(lease_end);
+            agenda.note_lease(lease_end);
         }
     }
 }

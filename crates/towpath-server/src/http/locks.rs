@@ -197,12 +197,7 @@ fn needed_lock_id(given: Option<&str>) -> Result<&str, ApiError> {
 }
 
 fn lost(scope: &LockScope, why: LostLock, holder: Option<&Holder>) -> ApiError {
-    let reason = match why {
-        LostLock::Expired => "expired",
-        LostLock::MaxHold => "max_hold",
-        LostLock::Replaced => "replaced",
-        LostLock::Absent => "absent",
-    };
+    let reason = why.as_str();
     let details = json!({ "outcome": "lost", "reason": reason, "holder": holder.map(HolderBody::from) });
     ApiError::new(Code::LockLost, format!("the lock on scope '{scope}' is no longer the caller's ({reason})"))
         .field("fence")

@@ -226,3 +226,26 @@ async fn bad_input_is_answered_with_what_to_change() {
     server.post("/v1/locks/s/release", json!({ "kind": "read", "fence": 1 })).await.error(400, "missing_field");
     server.get("/v1/locks/s").await.error(404, "lock_not_found");
 }
+
+#[tokio::test]
+async fn grants_and_losses_are_counted_for_prometheus() {
+    let server = server().await;
+    for _ in 0..2 {
+        let fence = acquire(&server, "s", json!({})).await["fence"].clone();
+        server.post("/v1/locks/s/release", json!({ "fence": fence })).await.with(200);
+    }
+    acquire(&server, "s", json!({ "kind": "semaphore", "limit": 2 })).await;
+    let fence = acquire(&server, "t", json!({ "lock_id": "a" })).await["fence"].clone();
+    answer(server.request(reqwest::Method::DELETE, "/v1/locks/t").json(&json!({ "reason": "it hangs" }))).await.with(200);
+    server.post("/v1/locks/t/renew", json!({ "fence": fence })).await.error(409, "lock_lost");
+    let text = server.get("/metrics").await.text;
+    for line in [
+        r#"towpath_lock_grants_total{previous="none"} 2"#,
+        r#"towpath_lock_grants_total{previous="released"} 1"#,
+        r#"towpath_permit_grants_total{kind="sem"} 1"#,
+        r#"towpath_locks_lost_total{reason="absent"} 1"#,
+        "towpath_lock_attempts_of_old_workflows_total 0",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}

@@ -13,15 +13,23 @@ use super::ObservedStore;
 #[async_trait]
 impl LockStore for ObservedStore {
     async fn lock_acquire(&self, want: AcquireLock) -> Result<AcquireReply, StoreError> {
-        self.heard(self.store.lock_acquire(want).await)
+        let reply = self.heard(self.store.lock_acquire(want).await)?;
+        if let AcquireReply::Granted(grant) = &reply {
+            self.observer().lock_granted(grant.previous);
+        }
+        Ok(reply)
     }
 
     async fn lock_renew(&self, lease: RenewLock) -> Result<RenewReply, StoreError> {
-        self.heard(self.store.lock_renew(lease).await)
+        self.heard_lock_renewal(self.store.lock_renew(lease).await)
     }
 
     async fn lock_release(&self, lease: ReleaseLock) -> Result<ReleaseReply, StoreError> {
-        self.heard(self.store.lock_release(lease).await)
+        let reply = self.heard(self.store.lock_release(lease).await)?;
+        if let ReleaseReply::Lost { why, .. } = &reply {
+            self.observer().lock_lost(*why);
+        }
+        Ok(reply)
     }
 
     async fn lock_end(&self, whose: EndLock) -> Result<EndReply, StoreError> {
@@ -37,11 +45,16 @@ impl LockStore for ObservedStore {
     }
 
     async fn permit_acquire(&self, want: AcquirePermit) -> Result<PermitReply, StoreError> {
-        self.heard(self.store.permit_acquire(want).await)
+        let kind = want.kind;
+        let reply = self.heard(self.store.permit_acquire(want).await)?;
+        if let PermitReply::Granted(_) = &reply {
+            self.observer().permits_granted(kind);
+        }
+        Ok(reply)
     }
 
     async fn permit_renew(&self, lease: RenewPermit) -> Result<RenewReply, StoreError> {
-        self.heard(self.store.permit_renew(lease).await)
+        self.heard_lock_renewal(self.store.permit_renew(lease).await)
     }
 
     async fn permit_release(&self, what: ReleasePermit) -> Result<u32, StoreError> {
