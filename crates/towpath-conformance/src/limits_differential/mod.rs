@@ -1,6 +1,6 @@
 //! Seeded random operations on limits, sent to the model and to a store: they must agree on every reply, to the microsecond.
 //!
-//! A list of its own beside [`differential`](crate::differential), because limits live in microseconds and calls in milliseconds.
+//! A list of its own beside [`differential`](mod@crate::differential), because limits live in microseconds and calls in milliseconds.
 
 mod coverage;
 mod generate;
