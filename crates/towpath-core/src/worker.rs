@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::call::RetryPolicy;
-use crate::names::{FunctionKey, WorkerId};
+use crate::names::{FunctionKey, InvalidName, LimitScope, RuleName, WorkerId};
 use crate::payload::Payload;
 use crate::time::Timestamp;
 
@@ -51,6 +51,27 @@ pub struct FunctionLimits {
     pub max_concurrent: Option<u32>,
     /// Bytes of params and input item together.
     pub max_payload_bytes: u64,
+    /// So many deliveries in so long, over all workers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<FunctionRate>,
+}
+
+/// The policy that every delivery of a function takes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FunctionRate {
+    /// What the policy is called.
+    pub policy: RuleName,
+    /// What is limited: functions that name the same scope share its limit. `None`: the function's own name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<LimitScope>,
+}
+
+impl FunctionRate {
+    /// What is limited when a function names this rate. A function whose full name is too long for a scope must name one.
+    pub fn scope_of(&self, function: &FunctionKey) -> Result<LimitScope, InvalidName> {
+        self.scope.clone().map_or_else(|| LimitScope::new(function.to_string()), Ok)
+    }
 }
 
 impl FunctionLimits {
@@ -60,7 +81,7 @@ impl FunctionLimits {
 
 impl Default for FunctionLimits {
     fn default() -> Self {
-        Self { max_backlog: None, max_concurrent: None, max_payload_bytes: Self::PAYLOAD_BYTES_DEFAULT }
+        Self { max_backlog: None, max_concurrent: None, max_payload_bytes: Self::PAYLOAD_BYTES_DEFAULT, rate: None }
     }
 }
 

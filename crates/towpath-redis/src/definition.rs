@@ -98,6 +98,8 @@ impl WorkerRecord {
 #[cfg(test)]
 mod tests {
     use towpath_core::call::Backoff;
+    use towpath_core::names::{LimitScope, RuleName};
+    use towpath_core::worker::FunctionRate;
 
     use super::*;
 
@@ -107,6 +109,7 @@ mod tests {
 
     #[test]
     fn a_definition_comes_back_as_it_was() {
+        let rate = FunctionRate { policy: RuleName::new("mail").unwrap(), scope: Some(LimitScope::new("smtp").unwrap()) };
         let everything = FunctionDefinition {
             key: function("wf-7", "Process: Order 🚢"),
             description: Some("One \"sentence\".\n".to_owned()),
@@ -116,7 +119,7 @@ mod tests {
                 max_deliveries: 2,
                 backoff: Backoff::Exponential { delay_ms: 3, delay_ms_max: u64::MAX },
             },
-            limits: FunctionLimits { max_backlog: Some(u64::MAX), max_concurrent: Some(0), max_payload_bytes: 0 },
+            limits: FunctionLimits { max_backlog: Some(u64::MAX), max_concurrent: Some(0), max_payload_bytes: 0, rate: Some(rate) },
             target: Some(PushTarget { url: "http://127.0.0.1/".to_owned(), concurrency: 9 }),
         };
         for definition in [everything, FunctionDefinition::new(function("__global__", "add"))] {

@@ -7,6 +7,7 @@ use towpath_core::call::{CallRequest, CallState};
 use towpath_core::names::FunctionKey;
 use towpath_core::store::{StoreError, SubmitCall, Submitted};
 use towpath_core::time::Timestamp;
+use towpath_core::worker::FunctionDefinition;
 
 use super::closest::closest_names;
 use super::{DEPTH_MAX, NewCall, SubmittedCall};
@@ -104,6 +105,17 @@ impl Towpath {
                 }
             };
         }
+    }
+
+    /// How a function is defined, as it is known here; `None` when it is not.
+    pub(crate) async fn definition_of(&self, key: &FunctionKey) -> Result<Option<FunctionDefinition>, StoreError> {
+        let now = self.clock().now();
+        if let Some(known) = self.functions().get(key, now) {
+            return Ok(Some(known.definition.clone()));
+        }
+        let generation = self.functions().generation();
+        let found = self.store().find(key, now).await?;
+        Ok(found.map(|view| self.functions().put(view.definition, generation, now).definition.clone()))
     }
 
     /// The function, as soon as it is known.

@@ -153,7 +153,7 @@ impl LimitBuilder {
 }
 
 /// The first whole millisecond that is not before an instant: clocks wake by milliseconds.
-fn not_before(at: Micros) -> Timestamp {
+pub(crate) fn not_before(at: Micros) -> Timestamp {
     Micros::new(at.get().saturating_add(999)).to_millis()
 }
 

@@ -34,6 +34,7 @@
 //! | `denied` | refusals that need not be asked again before their retry |
 //! | `local` | what counts while the store is out of reach, for rules that wish so |
 //! | [`Policies`] | named lists of rules, kept in the shared configuration |
+//! | [`Turns`] | what a policy lets through, for those who take work from a queue |
 
 mod builder;
 mod denied;
@@ -41,6 +42,7 @@ mod error;
 mod local;
 mod policies;
 mod spec;
+mod turns;
 mod verdict;
 
 pub use builder::LimitBuilder;
@@ -49,11 +51,14 @@ pub use policies::{Policies, Policy};
 pub use spec::RuleSpec;
 pub use towpath_core::limit::{Algorithm, Check, InvalidLimit, OnError, Retry, Rule, RuleReply, Rules};
 pub use towpath_core::names::{LimitScope, RuleKey, RuleName};
+pub use turns::{Room, Turn, Turns};
 pub use verdict::Verdict;
 
+pub(crate) use builder::not_before;
 pub(crate) use denied::Denied;
 pub(crate) use local::LocalLimits;
 pub(crate) use policies::PolicyCache;
+pub(crate) use turns::TurnBook;
 
 use crate::Towpath;
 
@@ -63,6 +68,7 @@ pub(crate) struct Limits {
     pub(crate) denied: Denied,
     pub(crate) local: LocalLimits,
     pub(crate) policies: PolicyCache,
+    pub(crate) turns: TurnBook,
 }
 
 impl Towpath {

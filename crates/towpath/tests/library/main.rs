@@ -7,5 +7,6 @@ mod handle;
 mod limits;
 mod locks;
 mod nested;
+mod rates;
 mod support;
 mod workers;
