@@ -16,6 +16,7 @@ mod locks;
 mod nested;
 mod push;
 mod rate_limits;
+mod rates;
 mod security;
 mod support;
 mod workers;

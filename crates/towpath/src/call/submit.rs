@@ -7,7 +7,6 @@ use towpath_core::call::{CallRequest, CallState};
 use towpath_core::names::FunctionKey;
 use towpath_core::store::{StoreError, SubmitCall, Submitted};
 use towpath_core::time::Timestamp;
-use towpath_core::worker::FunctionDefinition;
 
 use super::closest::closest_names;
 use super::{DEPTH_MAX, NewCall, SubmittedCall};
@@ -107,15 +106,15 @@ impl Towpath {
         }
     }
 
-    /// How a function is defined, as it is known here; `None` when it is not.
-    pub(crate) async fn definition_of(&self, key: &FunctionKey) -> Result<Option<FunctionDefinition>, StoreError> {
+    /// A function as it is known at this moment; `None` when it is not.
+    pub(crate) async fn known_function(&self, key: &FunctionKey) -> Result<Option<Arc<KnownFunction>>, StoreError> {
         let now = self.clock().now();
         if let Some(known) = self.functions().get(key, now) {
-            return Ok(Some(known.definition.clone()));
+            return Ok(Some(known));
         }
         let generation = self.functions().generation();
         let found = self.store().find(key, now).await?;
-        Ok(found.map(|view| self.functions().put(view.definition, generation, now).definition.clone()))
+        Ok(found.map(|view| self.functions().put(view.definition, generation, now)))
     }
 
     /// The function, as soon as it is known.

@@ -107,8 +107,9 @@ impl Towpath {
 
     /// The turns of a function, if it has a rate. What is known of the function may be a few seconds old.
     pub async fn turns_of(&self, function: &FunctionKey) -> Result<Option<Turns>, StoreError> {
-        let definition = self.definition_of(function).await?;
-        Ok(definition.and_then(|definition| definition.limits.rate.and_then(|rate| self.turns_at(function, &rate))))
+        let known = self.known_function(function).await?;
+        let rate = known.as_ref().and_then(|known| known.definition.limits.rate.as_ref());
+        Ok(rate.and_then(|rate| self.turns_at(function, rate)))
     }
 
     /// The turns of a function with this rate. `None`: its name cannot be a scope, and it was let register all the same by an older version.
