@@ -266,6 +266,8 @@ macro_rules! every_case {
                 a_refund_goes_to_the_present_window_only
                 a_look_changes_nothing_and_answers_the_same
                 a_reset_makes_a_limit_as_good_as_new
+                limits_that_have_something_in_use_are_listed_by_scope_and_rule_in_pages
+                a_limit_leaves_the_list_when_nothing_of_it_is_in_use_any_more
                 scopes_rules_keys_and_algorithms_count_apart
                 a_shadow_rule_counts_and_denies_nothing
                 shadow_rules_count_also_what_is_denied

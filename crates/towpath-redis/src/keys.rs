@@ -126,6 +126,16 @@ impl Keys {
         }
     }
 
+    /// Sorted set: rules of limits that are asked, in byte order; for lists.
+    pub(crate) fn limit_index(&self) -> String {
+        format!("{}:limit:index:{{limits}}", self.prefix)
+    }
+
+    /// Sorted set: the same by the instant after which nothing of them can be in use.
+    pub(crate) fn limit_over(&self) -> String {
+        format!("{}:limit:over:{{limits}}", self.prefix)
+    }
+
     /// String beside another key: written so that a connection has written something there, which replicas then confirm.
     pub(crate) fn confirmed(&self, beside: &str) -> String {
         format!("{}:confirmed:{{{}}}", self.prefix, hash_tag(beside).unwrap_or(beside))
@@ -205,7 +215,7 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
             }
             ("due" | "index" | "ready" | "dead" | "workers", true) | ("heartbeats", false) => Some(&["zset"]),
             ("aside", true) | ("functions", false) => Some(&["set"]),
-            ("lock:index", false) => Some(&["zset"]),
+            ("lock:index", false) | ("limit:index" | "limit:over", true) => Some(&["zset"]),
             ("lock:audit", false) => Some(&["list"]),
             (set, _) if set.starts_with("lock:exec:") => Some(&["set"]),
             ("workers" | "where" | "calls" | "config" | "losses", false) => Some(&["hash"]),

@@ -23,6 +23,8 @@ pub(crate) static LIMITS: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
+pub(crate) static LIMITS_NOTE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/limits/note.lua")));
+
 /// The words handed to a script, one after the other, in one piece of memory.
 #[derive(Default)]
 pub(crate) struct Args {

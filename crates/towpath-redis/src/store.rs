@@ -25,7 +25,7 @@ use crate::durability::{Guarantee, Unfit, Wanted};
 use crate::held::HeldCalls;
 use crate::incarnation::{self, Incarnation};
 use crate::keys::{Keys, unfit_for_cluster};
-use crate::limits::Crowds;
+use crate::limits::{Crowds, Notebook};
 use crate::link::{Link, Script, trouble};
 use crate::locks::Locks;
 use crate::locks::keys::SharedKeys;
@@ -71,6 +71,7 @@ pub(crate) struct Shared {
     pub(crate) peers_seen: PeersSeen,
     /// Checks of limits that wait to go together.
     pub(crate) crowds: Crowds,
+    pub(crate) notebook: Notebook,
     /// What was said of each worker of this process, and when.
     pub(crate) said: Said,
     pub(crate) locks: Locks,
@@ -124,6 +125,7 @@ impl RedisStore {
             incarnation: Arc::new(incarnation),
             peers_seen: PeersSeen::default(),
             crowds: Crowds::default(),
+            notebook: Notebook::default(),
             said: Said::default(),
             locks: Locks::new(lock_keys, !lives_by_the_server),
             rooms: Mutex::default(),

@@ -9,6 +9,10 @@ use towpath_core::names::LimitScope;
 use crate::trouble::Moved;
 use crate::writer::Tx;
 
+mod list;
+
+pub(crate) use list::{AFTER, page};
+
 pub(crate) const LOAD: &str = "SELECT a, b, c, d FROM limit_states WHERE scope = ?1 AND name = ?2";
 pub(crate) const UNITS: &str = "SELECT at_us, n FROM limit_units WHERE scope = ?1 AND name = ?2 ORDER BY at_us";
 const PUT: &str = "INSERT INTO limit_states (scope, name, a, b, c, d, sweep_us) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
@@ -26,6 +30,7 @@ const KEPT_US: i64 = 3_600_000_000;
 const SWEPT_PER_NEW: i64 = 2;
 
 pub(crate) fn put(tx: &mut Tx<'_>, check: &Check) -> Moved<LimitReply> {
+    list::note(tx, check)?;
     let (scope, rules) = (check.scope(), check.rules());
     let before = load_all(tx, scope, rules)?;
     let (after, reply) = take(check, &before, tx.now_us);

@@ -7,7 +7,7 @@
 
 use async_trait::async_trait;
 use towpath_core::inspect::{
-    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+    CallFilter, CallView, FunctionView, LimitPage, LimitQuery, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
 };
 use towpath_core::names::{CallId, LockScope};
 use towpath_core::permit::PermitKind;
@@ -52,6 +52,11 @@ impl InspectStore for ModelStore {
 
     async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
         Ok(self.look(|state, now| state.records.permits.get(&(kind, scope.clone())).and_then(|permits| PermitView::of(permits, now))))
+    }
+
+    async fn limits(&self, query: &LimitQuery) -> Result<LimitPage, StoreError> {
+        let now = self.shared.clock.now_us();
+        Ok(self.look(|state, _| state.records.limit_page(query, now)))
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {

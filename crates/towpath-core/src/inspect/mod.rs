@@ -1,9 +1,11 @@
 //! Questions that people ask, and what they get to see. Engine loops never ask these.
 
 mod filter;
+mod limit;
 mod lock;
 mod view;
 
 pub use filter::{CallFilter, Page, PageRequest};
+pub use limit::{LimitPage, LimitQuery, LimitView};
 pub use lock::{LockPage, LockQuery, LockView, PermitView};
 pub use view::{CallView, FunctionCounts, FunctionView, StoreStatus};

@@ -3,7 +3,9 @@
 use async_trait::async_trait;
 
 use super::StoreError;
-use crate::inspect::{CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus};
+use crate::inspect::{
+    CallFilter, CallView, FunctionView, LimitPage, LimitQuery, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+};
 use crate::names::{CallId, FunctionKey, LockScope, WorkerId};
 use crate::permit::PermitKind;
 use crate::worker::WorkerView;
@@ -37,6 +39,9 @@ pub trait InspectStore: Send + Sync {
 
     /// One semaphore or read/write lock; `None` when nobody ever held a unit of it.
     async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError>;
+
+    /// Limits that were asked to take something and have something in use, by scope and rule.
+    async fn limits(&self, query: &LimitQuery) -> Result<LimitPage, StoreError>;
 
     /// What the store says about itself, after a write that proves it can write.
     async fn probe(&self) -> Result<StoreStatus, StoreError>;

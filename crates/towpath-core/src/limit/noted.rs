@@ -1,0 +1,201 @@
+//! Which rules of which scopes are asked, for people who want a list. A store writes a rule down when it is new to the process, and again now
+//! and then; what is in use is asked of the rule itself.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use super::{Algorithm, Check, InvalidLimit, OnError, Rule};
+use crate::names::LimitScope;
+use crate::time::Micros;
+
+/// A rule that goes on being asked is written down again after this.
+const NOTED_FOR: Duration = Duration::from_secs(300);
+/// What was written down is kept so much longer than anything of it can be in use. After that a rule that nobody asks any more is not listed,
+/// though another rule may go on counting in the same place.
+const KEPT_FOR: Duration = Duration::from_secs(3_600);
+/// So many scopes are kept in mind; a flood of them starts anew.
+const SCOPES_MAX: usize = 100_000;
+
+/// A rule of a scope, as it stands in a list. Ordered by scope, then by the rule's name.
+///
+/// ```
+/// use towpath_core::limit::NotedRule;
+/// use towpath_core::names::LimitScope;
+///
+/// let noted = NotedRule::new(LimitScope::new("acme").unwrap(), "per_user=gcra:5/1s,burst=2,key=u17".parse().unwrap());
+/// assert_eq!(noted.text(), "acme\nper_user\ngcra\n5\n1000\n2\n\nu17");
+/// assert_eq!(NotedRule::from_text(&noted.text()), Some(noted));
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct NotedRule {
+    scope: LimitScope,
+    rule: Rule,
+}
+
+impl NotedRule {
+    /// A rule of a scope. What it does when the store is out of reach makes no difference here.
+    pub fn new(scope: LimitScope, rule: Rule) -> Self {
+        Self { scope, rule: rule.on_error(OnError::Closed) }
+    }
+
+    /// What is limited.
+    pub fn scope(&self) -> &LimitScope {
+        &self.scope
+    }
+
+    /// How.
+    pub fn rule(&self) -> &Rule {
+        &self.rule
+    }
+
+    /// As one text, whose bytes are in the same order as the rules. No name has a line break, so it can be taken apart again.
+    pub fn text(&self) -> String {
+        let Self { scope, rule } = self;
+        let flags = match (rule.counts_denied(), rule.is_shadow()) {
+            (false, false) => "",
+            (true, false) => "d",
+            (false, true) => "s",
+            (true, true) => "ds",
+        };
+        let (name, algorithm, limit, window_ms) = (rule.name(), rule.algorithm().as_str(), rule.limit(), rule.window().as_millis());
+        let burst = if rule.algorithm() == Algorithm::Gcra { rule.capacity() } else { 1 };
+        let key = rule.counted_for().map_or("", |key| key.as_str());
+        format!("{scope}\n{name}\n{algorithm}\n{limit}\n{window_ms}\n{burst}\n{flags}\n{key}")
+    }
+
+    /// The other way round; `None` when that is no such text.
+    pub fn from_text(text: &str) -> Option<Self> {
+        let parts: Vec<&str> = text.split('\n').collect();
+        let [scope, name, algorithm, limit, window_ms, burst, flags, key] = *parts.as_slice() else { return None };
+        let rule = read_rule(name, Algorithm::from_word(algorithm)?, [limit, window_ms, burst], flags, key).ok()?;
+        Some(Self { scope: LimitScope::new(scope).ok()?, rule })
+    }
+
+    /// How long it can be in use after a check, so that nobody forgets it earlier.
+    fn longest(&self, max_wait: Duration) -> Duration {
+        let rule = &self.rule;
+        match rule.algorithm() {
+            Algorithm::Gcra => {
+                let units = u32::try_from(rule.capacity() / rule.limit() + 1).unwrap_or(u32::MAX);
+                rule.window().saturating_mul(units).saturating_add(max_wait)
+            }
+            Algorithm::SlidingCounter => rule.window() * 2,
+            Algorithm::FixedWindow | Algorithm::SlidingLog => rule.window(),
+        }
+    }
+}
+
+fn read_rule(name: &str, algorithm: Algorithm, numbers: [&str; 3], flags: &str, key: &str) -> Result<Rule, InvalidLimit> {
+    let number = |text: &str| text.parse::<u64>().map_err(|_| InvalidLimit::bad("no number"));
+    let [limit, window_ms, burst] = numbers;
+    let mut rule = Rule::new(name, algorithm, number(limit)?, Duration::from_millis(number(window_ms)?))?;
+    if algorithm == Algorithm::Gcra {
+        rule = rule.burst(number(burst)?)?;
+    }
+    if flags.contains('d') {
+        rule = rule.count_denied()?;
+    }
+    if flags.contains('s') {
+        rule = rule.shadow();
+    }
+    if key.is_empty() { Ok(rule) } else { rule.key(key) }
+}
+
+impl PartialOrd for NotedRule {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for NotedRule {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.text().cmp(&other.text())
+    }
+}
+
+impl fmt::Debug for NotedRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.scope, self.rule)
+    }
+}
+
+/// A rule to write down, and until when it must not be forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Which.
+    pub noted: NotedRule,
+    /// It can be forgotten after this.
+    pub keep_until: Micros,
+}
+
+/// What a process has written down, so that a check that is made again and again costs nothing more.
+#[derive(Debug, Default)]
+pub struct Noted {
+    known: HashMap<LimitScope, Vec<(Rule, Micros)>>,
+}
+
+impl Noted {
+    /// What is to be written down because of a check.
+    pub fn news(&self, check: &Check, now: Micros) -> Vec<Note> {
+        if !check.writes() || check.cost() <= 0 {
+            return Vec::new();
+        }
+        let known = self.known.get(check.scope()).map_or(&[][..], Vec::as_slice);
+        let is_known = |rule: &Rule| known.iter().any(|(noted, until)| noted == rule && now < *until);
+        let note = |rule: &Rule| {
+            let noted = NotedRule::new(check.scope().clone(), rule.clone());
+            let max_wait = Duration::from_micros(u64::try_from(check.max_wait_us()).unwrap_or(0));
+            let keep_until = now + noted.longest(max_wait).saturating_add(KEPT_FOR);
+            Note { noted, keep_until }
+        };
+        check.rules().iter().filter(|rule| !is_known(rule)).map(note).collect()
+    }
+
+    /// The rules of a check were written down.
+    pub fn keep(&mut self, check: &Check, now: Micros) {
+        if self.known.len() >= SCOPES_MAX {
+            self.known.clear();
+        }
+        let known = self.known.entry(check.scope().clone()).or_default();
+        known.retain(|(rule, until)| now < *until && !check.rules().contains(rule));
+        known.extend(check.rules().iter().map(|rule| (rule.clone(), now + NOTED_FOR)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Rules;
+
+    fn check(rule: &str) -> Check {
+        Check::take(LimitScope::new("acme").unwrap(), Rules::one(rule.parse().unwrap()), 1, Duration::ZERO).unwrap()
+    }
+
+    #[test]
+    fn every_rule_comes_back_as_it_was() {
+        let odd_name = Rule::sliding_log("ü, x=", 5, Duration::from_secs(1)).unwrap();
+        let typed = ["a=gcra:5/1s,burst=9,key=u17", "a=fixed_window:5/1s,count_denied", "a=sliding_counter:5/700ms,shadow"];
+        for rule in typed.iter().map(|text| text.parse().unwrap()).chain([odd_name]) {
+            let noted = NotedRule::new(LimitScope::new("a/b:c {1}").unwrap(), rule);
+            assert_eq!(NotedRule::from_text(&noted.text()), Some(noted));
+        }
+        for text in ["", "acme", "acme\nr\ngcra\n0\n1000\n1\n\n", "acme\nr\nleaky\n1\n1000\n1\n\n", "\nr\ngcra\n1\n1000\n1\n\n"] {
+            assert_eq!(NotedRule::from_text(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_is_written_down_once_in_five_minutes_and_kept_for_longer_than_it_can_be_in_use() {
+        let (mut noted, start) = (Noted::default(), Micros::new(1_000_000_000_000));
+        let asked = check("a=gcra:5/1h,burst=10");
+        let [note] = &noted.news(&asked, start)[..] else { panic!("one rule") };
+        assert_eq!(note.keep_until, start + Duration::from_secs(4 * 3_600));
+        noted.keep(&asked, start);
+        assert_eq!(noted.news(&asked, start + Duration::from_secs(299)), []);
+        assert_eq!(noted.news(&asked, start + Duration::from_secs(300)).len(), 1);
+        assert_eq!(noted.news(&check("a=gcra:6/1h,burst=10"), start).len(), 1, "a changed rule is another one");
+        let look = Check::peek(asked.scope().clone(), asked.rules().clone(), 1).unwrap();
+        assert_eq!(Noted::default().news(&look, start), [], "looking leaves no trace");
+    }
+}
