@@ -9,9 +9,9 @@ use towpath_core::names::LimitScope;
 use crate::trouble::Moved;
 use crate::writer::Tx;
 
-mod list;
+pub(crate) mod list;
 
-pub(crate) use list::{AFTER, page};
+pub(crate) use list::page;
 
 pub(crate) const LOAD: &str = "SELECT a, b, c, d FROM limit_states WHERE scope = ?1 AND name = ?2";
 pub(crate) const UNITS: &str = "SELECT at_us, n FROM limit_units WHERE scope = ?1 AND name = ?2 ORDER BY at_us";
