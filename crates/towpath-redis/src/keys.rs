@@ -126,7 +126,7 @@ impl Keys {
         }
     }
 
-    /// Sorted set: rules of limits that are asked, in byte order; for lists.
+    /// Sorted set: rules of limits that have counted something, in byte order; for lists.
     pub(crate) fn limit_index(&self) -> String {
         format!("{}:limit:index:{{limits}}", self.prefix)
     }

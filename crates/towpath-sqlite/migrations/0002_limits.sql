@@ -14,7 +14,7 @@ CREATE TABLE limit_states (
 
 CREATE INDEX limit_states_sweep ON limit_states (sweep_us);
 
--- Rules that were asked to take something, for lists. A row is swept when nothing of it can be in use any more.
+-- Rules that have counted something, for lists. A row is swept when nothing of it can be in use any more.
 CREATE TABLE limit_rules (
   noted    TEXT PRIMARY KEY,  -- scope, name, algorithm, limit, window in ms, burst, flags and key, with line breaks between them
   sweep_us INTEGER NOT NULL

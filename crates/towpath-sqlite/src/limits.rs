@@ -30,7 +30,6 @@ const KEPT_US: i64 = 3_600_000_000;
 const SWEPT_PER_NEW: i64 = 2;
 
 pub(crate) fn put(tx: &mut Tx<'_>, check: &Check) -> Moved<LimitReply> {
-    list::note(tx, check)?;
     let (scope, rules) = (check.scope(), check.rules());
     let before = load_all(tx, scope, rules)?;
     let (after, reply) = take(check, &before, tx.now_us);
@@ -39,6 +38,7 @@ pub(crate) fn put(tx: &mut Tx<'_>, check: &Check) -> Moved<LimitReply> {
             save(tx, scope, rule, before[place].as_ref(), state)?;
         }
     }
+    list::note(tx, check, &reply)?;
     Ok(reply)
 }
 

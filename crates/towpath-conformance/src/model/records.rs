@@ -38,8 +38,8 @@ pub(super) struct Records {
     pub(super) config: ConfigView,
     /// What is remembered of rules. Nothing is ever swept: what is over counts for nothing.
     pub(super) limits: BTreeMap<(LimitScope, StateName), LimitState>,
-    /// Rules that were asked to take something.
-    pub(super) limits_asked: BTreeSet<NotedRule>,
+    /// Rules that have counted something.
+    pub(super) limits_noted: BTreeSet<NotedRule>,
 }
 
 /// A call with all that belongs to it.
@@ -75,7 +75,7 @@ impl Default for Records {
             permits: BTreeMap::new(),
             config: ConfigView { version: 0, value: Payload::null(), updated_at: None },
             limits: BTreeMap::new(),
-            limits_asked: BTreeSet::new(),
+            limits_noted: BTreeSet::new(),
         }
     }
 }

@@ -50,7 +50,7 @@ mod text;
 
 pub use check::Check;
 pub use invalid::InvalidLimit;
-pub use noted::{Note, Noted, NotedRule};
+pub use noted::{Note, Noted, NotedRule, counted};
 pub use reply::{LimitReply, Retry, RuleReply};
 pub use rule::{Algorithm, OnError, Rule};
 pub use rules::{RULES_MAX, Rules};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::{Algorithm, Check, InvalidLimit, OnError, Rule};
+use super::{Algorithm, Check, InvalidLimit, LimitReply, OnError, Rule};
 use crate::names::LimitScope;
 use crate::time::Micros;
 
@@ -136,11 +136,8 @@ pub struct Noted {
 }
 
 impl Noted {
-    /// What is to be written down because of a check.
-    pub fn news(&self, check: &Check, now: Micros) -> Vec<Note> {
-        if !check.writes() || check.cost() <= 0 {
-            return Vec::new();
-        }
+    /// What is to be written down because of a check and what was said to it. A check that has counted nothing leaves no trace here either.
+    pub fn news(&self, check: &Check, reply: &LimitReply, now: Micros) -> Vec<Note> {
         let known = self.known.get(check.scope()).map_or(&[][..], Vec::as_slice);
         let is_known = |rule: &Rule| known.iter().any(|(noted, until)| noted == rule && now < *until);
         let note = |rule: &Rule| {
@@ -149,24 +146,36 @@ impl Noted {
             let keep_until = now + noted.longest(max_wait).saturating_add(KEPT_FOR);
             Note { noted, keep_until }
         };
-        check.rules().iter().filter(|rule| !is_known(rule)).map(note).collect()
+        counted(check, reply).filter(|rule| !is_known(rule)).map(note).collect()
     }
 
-    /// The rules of a check were written down.
-    pub fn keep(&mut self, check: &Check, now: Micros) {
+    /// The rules that a check has counted for were written down.
+    pub fn keep(&mut self, check: &Check, reply: &LimitReply, now: Micros) {
         if self.known.len() >= SCOPES_MAX {
             self.known.clear();
         }
         let known = self.known.entry(check.scope().clone()).or_default();
-        known.retain(|(rule, until)| now < *until && !check.rules().contains(rule));
-        known.extend(check.rules().iter().map(|rule| (rule.clone(), now + NOTED_FOR)));
+        known.retain(|(_, until)| now < *until);
+        for rule in counted(check, reply) {
+            known.retain(|(noted, _)| noted != rule);
+            known.push((rule.clone(), now + NOTED_FOR));
+        }
     }
+}
+
+/// The rules that have counted something because of a check: all of those that may deny, all of those that watch, or none of either; and
+/// whoever counts what is denied.
+pub fn counted<'a>(check: &'a Check, reply: &'a LimitReply) -> impl Iterator<Item = &'a Rule> {
+    let watchers_allow = check.rules().iter().zip(&reply.rules).all(|(rule, said)| said.ok || !rule.is_shadow());
+    let takes = check.writes() && check.cost() > 0;
+    let counts = move |rule: &&Rule| takes && (rule.counts_denied() || if rule.is_shadow() { watchers_allow } else { reply.allowed });
+    check.rules().iter().filter(counts)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::Rules;
+    use crate::limit::{Rules, take};
 
     fn check(rule: &str) -> Check {
         Check::take(LimitScope::new("acme").unwrap(), Rules::one(rule.parse().unwrap()), 1, Duration::ZERO).unwrap()
@@ -189,13 +198,28 @@ mod tests {
     fn a_rule_is_written_down_once_in_five_minutes_and_kept_for_longer_than_it_can_be_in_use() {
         let (mut noted, start) = (Noted::default(), Micros::new(1_000_000_000_000));
         let asked = check("a=gcra:5/1h,burst=10");
-        let [note] = &noted.news(&asked, start)[..] else { panic!("one rule") };
+        let (states, reply) = take(&asked, &[None], start);
+        let [note] = &noted.news(&asked, &reply, start)[..] else { panic!("one rule") };
         assert_eq!(note.keep_until, start + Duration::from_secs(4 * 3_600));
-        noted.keep(&asked, start);
-        assert_eq!(noted.news(&asked, start + Duration::from_secs(299)), []);
-        assert_eq!(noted.news(&asked, start + Duration::from_secs(300)).len(), 1);
-        assert_eq!(noted.news(&check("a=gcra:6/1h,burst=10"), start).len(), 1, "a changed rule is another one");
+        noted.keep(&asked, &reply, start);
+        assert_eq!(noted.news(&asked, &reply, start + Duration::from_secs(299)), []);
+        assert_eq!(noted.news(&asked, &reply, start + Duration::from_secs(300)).len(), 1);
+        let changed = check("a=gcra:6/1h,burst=10");
+        assert_eq!(noted.news(&changed, &take(&changed, &states, start).1, start).len(), 1, "a changed rule is another one");
+    }
+
+    #[test]
+    fn what_counts_nothing_leaves_no_trace() {
+        let start = Micros::new(1_000_000_000_000);
+        let asked = check("a=sliding_log:1/1h");
+        let (states, _) = take(&asked, &[None], start);
+        assert_eq!(Noted::default().news(&asked, &take(&asked, &states, start).1, start), [], "a denial");
         let look = Check::peek(asked.scope().clone(), asked.rules().clone(), 1).unwrap();
-        assert_eq!(Noted::default().news(&look, start), [], "looking leaves no trace");
+        assert_eq!(Noted::default().news(&look, &take(&look, &[None], start).1, start), [], "a look");
+        let (seed, watched) = (check("a=fixed_window:1/1h,count_denied"), check("a=sliding_log:1/1h,shadow"));
+        let denied = LimitReply { allowed: false, ..take(&seed, &[None], start).1 };
+        assert_eq!(Noted::default().news(&seed, &denied, start).len(), 1, "denied calls count too");
+        let (states, _) = take(&watched, &[None], start);
+        assert_eq!(Noted::default().news(&watched, &take(&watched, &states, start).1, start), [], "it would have denied");
     }
 }

@@ -40,7 +40,7 @@ pub trait InspectStore: Send + Sync {
     /// One semaphore or read/write lock; `None` when nobody ever held a unit of it.
     async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError>;
 
-    /// Limits that were asked to take something and have something in use, by scope and rule.
+    /// Limits that have counted something and have something in use, by scope and rule.
     async fn limits(&self, query: &LimitQuery) -> Result<LimitPage, StoreError>;
 
     /// What the store says about itself, after a write that proves it can write.

@@ -1,4 +1,4 @@
--- limits/note.lua: writes down which rules are asked, for lists. Rust twin: towpath-core limit/noted.rs
+-- limits/note.lua: writes down which rules have counted something, for lists. Rust twin: towpath-core limit/noted.rs
 -- Forgets two that are over for every one that comes. Beyond so many no new ones are written down: a list helps nobody then.
 -- KEYS  index  zset  rules by their bytes, all with score 0      over  zset  the same by the ms after which nothing of them is in use
 -- ARGV  now_ms      most  rules that are kept      per rule: its text, keep_until_ms

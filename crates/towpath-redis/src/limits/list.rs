@@ -1,11 +1,12 @@
-//! The list of limits: which rules are asked, written down beside the check that is the first to ask them, and how they stand.
+//! The list of limits: which rules have counted something, written down after the check that was the first, and how they stand.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::try_join_all;
 use redis::Cmd;
+use tokio::sync::RwLock;
 use towpath_core::inspect::{LimitPage, LimitQuery, LimitView, PageRequest};
-use towpath_core::limit::{Check, Note, Noted, NotedRule};
+use towpath_core::limit::{Check, LimitReply, Note, Noted, NotedRule};
 use towpath_core::store::StoreError;
 use towpath_core::time::Micros;
 
@@ -23,30 +24,35 @@ const TOGETHER: usize = 100;
 
 /// What this process has written down.
 #[derive(Default)]
-pub(crate) struct Notebook(Mutex<Noted>);
+pub(crate) struct Notebook {
+    noted: Mutex<Noted>,
+    /// Held while something is written down, so that a list can wait for it.
+    writing: Arc<RwLock<()>>,
+}
 
 impl Notebook {
-    fn news(&self, check: &Check, now: Micros) -> Vec<Note> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).news(check, now)
-    }
-
-    fn keep(&self, check: &Check, now: Micros) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).keep(check, now);
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        // Nothing in here can panic half way.
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RedisStore {
-    /// Writes down which rules are asked, where that is news. A list that lacks one is no reason to refuse a check.
-    pub(super) async fn note_limits(&self, check: &Check) {
+    /// Writes down which rules have counted something, where that is news. Nobody waits for it: a list that lacks one harms no check.
+    pub(super) async fn note_limits(&self, check: &Check, reply: &LimitReply) {
         let now = self.shared.clock.now_us();
-        let news = self.shared.notebook.news(check, now);
+        let news = self.shared.notebook.noted().news(check, reply, now);
         if news.is_empty() {
             return;
         }
-        match self.write_notes(&news, now).await {
-            Ok(()) => self.shared.notebook.keep(check, now),
-            Err(error) => tracing::debug!(%error, "which rules are asked could not be written down"),
-        }
+        self.shared.notebook.noted().keep(check, reply, now);
+        let (store, writing) = (self.clone(), Arc::clone(&self.shared.notebook.writing).read_owned().await);
+        tokio::spawn(async move {
+            if let Err(error) = store.write_notes(&news, now).await {
+                tracing::debug!(%error, "which limits are in use could not be written down");
+            }
+            drop(writing);
+        });
     }
 
     async fn write_notes(&self, news: &[Note], now: Micros) -> Result<(), StoreError> {
@@ -62,6 +68,7 @@ impl RedisStore {
     }
 
     pub(crate) async fn limit_page(&self, query: &LimitQuery) -> Result<LimitPage, StoreError> {
+        drop(self.shared.notebook.writing.write().await);
         let limit = query.limit.min(PageRequest::LIMIT_MAX) as usize;
         let (mut items, mut after): (Vec<LimitView>, Option<NotedRule>) = (Vec::new(), query.after.clone());
         for _ in 0..LOOKED_AT_MAX / TOGETHER {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `mod` | the moves; asks again when the window in a key was another one |
 //! | `crowd` | which checks go together |
-//! | `list` | which rules are asked, for people |
+//! | `list` | which limits are in use, for people |
 //! | `wire` | a check as words of the script, and its reply back |
 
 mod crowd;
@@ -30,8 +30,9 @@ const ATTEMPTS: usize = 3;
 impl LimitStore for RedisStore {
     async fn take(&self, check: &Check) -> Result<LimitReply, StoreError> {
         let verb = if check.writes() { Verb::Commit } else { Verb::Peek };
-        let (reply, ()) = tokio::join!(self.ask_limit(check, verb), self.note_limits(check));
-        reply
+        let reply = self.ask_limit(check, verb).await?;
+        self.note_limits(check, &reply).await;
+        Ok(reply)
     }
 
     async fn reset(&self, scope: &LimitScope, rules: &Rules) -> Result<u64, StoreError> {

@@ -1,7 +1,7 @@
-//! The list of limits: which rules are asked, and how they stand.
+//! The list of limits: which rules have counted something, and how they stand.
 
 use towpath_core::inspect::{LimitPage, LimitQuery, LimitView, PageRequest};
-use towpath_core::limit::{Check, NotedRule};
+use towpath_core::limit::{Check, LimitReply, NotedRule};
 
 use super::load;
 use crate::trouble::Moved;
@@ -17,9 +17,9 @@ const SWEPT_PER_NEW: i64 = 2;
 /// So many rules are looked at for one page; a list of many that rest comes in short pages.
 const LOOKED_AT_MAX: usize = 2_000;
 
-/// Writes down which rules are asked, where that is news.
-pub(super) fn note(tx: &mut Tx<'_>, check: &Check) -> Moved<()> {
-    let news = tx.memory.noted.news(check, tx.now_us);
+/// Writes down which rules have counted something, where that is news.
+pub(super) fn note(tx: &mut Tx<'_>, check: &Check, reply: &LimitReply) -> Moved<()> {
+    let news = tx.memory.noted.news(check, reply, tx.now_us);
     if news.is_empty() {
         return Ok(());
     }
@@ -28,7 +28,7 @@ pub(super) fn note(tx: &mut Tx<'_>, check: &Check) -> Moved<()> {
     }
     let swept = SWEPT_PER_NEW * i64::try_from(news.len()).unwrap_or(1);
     tx.conn.prepare_cached(SWEEP)?.execute((tx.now_us.get(), swept))?;
-    tx.memory.noted.keep(check, tx.now_us);
+    tx.memory.noted.keep(check, reply, tx.now_us);
     Ok(())
 }
 
