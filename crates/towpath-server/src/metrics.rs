@@ -171,7 +171,11 @@ impl Metrics {
         registry.register("locks_lost", "Holders that learnt that what they held is not theirs any more", self.locks_lost.clone());
         let help = "How often old workflows tried to get in beside a holder of ours";
         registry.register("lock_attempts_of_old_workflows", help, self.lock_attempts_of_old_workflows.clone());
-        registry.register("limit_checks", "Checks of limits that the store judged, by rule and verdict", self.limit_checks.clone());
+        registry.register(
+            "limit_checks",
+            "Checks of limits by rule and verdict: allowed, denied, would_deny, or degraded when the store was out of reach",
+            self.limit_checks.clone(),
+        );
         registry.register("http_requests", "Requests answered, by route and status", self.http_requests.clone());
         registry.register("http_requests_open", "Requests being answered now, this one included", self.http_requests_open.clone());
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
@@ -208,6 +212,18 @@ impl Metrics {
         let mut seen = self.rules_seen.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = seen.contains(name) || (seen.len() < RULES_MAX && seen.insert(name.to_owned()));
         if is_known { name.to_owned() } else { "other".to_owned() }
+    }
+
+    fn count_checks(&self, check: &Check, reply: &LimitReply, when_allowed: &'static str) {
+        for (rule, said) in check.rules().iter().zip(&reply.rules) {
+            let verdict = match (said.ok, rule.is_shadow()) {
+                (true, _) => when_allowed,
+                (false, false) => "denied",
+                (false, true) => "would_deny",
+            };
+            let rule = self.rule_label(rule.name().as_str());
+            self.limit_checks.get_or_create(&RuleLabels { rule, verdict }).inc();
+        }
     }
 
     fn set_gauges(&self, functions: &[FunctionView], now: Timestamp) {
@@ -271,15 +287,11 @@ impl Observer for Metrics {
     }
 
     fn limit_checked(&self, check: &Check, reply: &LimitReply) {
-        for (rule, said) in check.rules().iter().zip(&reply.rules) {
-            let verdict = match (said.ok, rule.is_shadow()) {
-                (true, _) => "allowed",
-                (false, false) => "denied",
-                (false, true) => "would_deny",
-            };
-            let rule = self.rule_label(rule.name().as_str());
-            self.limit_checks.get_or_create(&RuleLabels { rule, verdict }).inc();
-        }
+        self.count_checks(check, reply, "allowed");
+    }
+
+    fn limit_answered_here(&self, check: &Check, reply: &LimitReply, degraded: bool) {
+        self.count_checks(check, reply, if degraded { "degraded" } else { "allowed" });
     }
 
     fn store_error(&self, error: &StoreError) {
@@ -356,9 +368,13 @@ mod tests {
             let check = Check::take(scope, towpath_core::limit::Rules::one(rule), 1, Duration::ZERO).unwrap();
             let (_, reply) = towpath_core::limit::take(&check, &[None], towpath_core::time::Micros::new(0));
             metrics.limit_checked(&check, &reply);
+            if number == 0 {
+                metrics.limit_answered_here(&check, &reply, true);
+            }
         }
         let text = metrics.render(&[], Timestamp::from_millis(0));
         assert!(text.contains(r#"towpath_limit_checks_total{rule="r0",verdict="allowed"} 1"#), "{text}");
+        assert!(text.contains(r#"towpath_limit_checks_total{rule="r0",verdict="degraded"} 1"#), "{text}");
         assert!(text.contains(r#"towpath_limit_checks_total{rule="other",verdict="allowed"} 5"#), "{text}");
     }
 

@@ -40,6 +40,8 @@ pub trait Observer: Send + Sync {
     fn retried(&self, _function: &FunctionKey) {}
     /// The store has judged a check of a limit that takes something.
     fn limit_checked(&self, _check: &Check, _reply: &LimitReply) {}
+    /// A check of a limit that takes something was answered in this process: the refusal was known, or the store is out of reach (`degraded`).
+    fn limit_answered_here(&self, _check: &Check, _reply: &LimitReply, _degraded: bool) {}
     /// A lock was granted, not merely once more to the one that has it.
     fn lock_granted(&self, _previous: Previous) {}
     /// Units of a semaphore or read/write lock were granted.

@@ -20,4 +20,5 @@ mod rate_limits;
 mod rates;
 mod security;
 mod support;
+mod unreachable_limits;
 mod workers;

@@ -204,14 +204,24 @@ async fn the_older_headers_are_sent_to_who_asks_for_them() {
 #[tokio::test]
 async fn checks_are_counted_for_prometheus() {
     let server = server().await;
-    for _ in 0..2 {
-        server.post(CHECK, json!({ "limit": 1 })).await.with(200);
+    let shadow = json!({ "name": "planned", "algorithm": "sliding_log", "limit": 1, "window_ms": 3_600_000, "shadow": true });
+    let kept_in_mind = json!({ "name": "log", "algorithm": "sliding_log", "limit": 1, "window_ms": 3_600_000 });
+    for _ in 0..3 {
+        server.post(CHECK, json!({ "limit": 1, "windowSeconds": 3_600 })).await.with(200);
+        server.post(CHECK, json!({ "rules": [shadow] })).await.with(200);
+        server.post(CHECK, json!({ "rules": [kept_in_mind] })).await.with(200);
+        server.post(CHECK, json!({ "rules": [kept_in_mind], "mode": "peek" })).await.with(200);
     }
     let text = server.get("/metrics").await.text;
-    for line in [
-        r#"towpath_limit_checks_total{rule="fixed_window",verdict="allowed"} 1"#,
-        r#"towpath_limit_checks_total{rule="fixed_window",verdict="denied"} 1"#,
+    for (rule, verdict, count) in [
+        ("fixed_window", "allowed", 1),
+        ("fixed_window", "denied", 2),
+        ("planned", "allowed", 1),
+        ("planned", "would_deny", 2),
+        ("log", "allowed", 1),
+        ("log", "denied", 2),
     ] {
-        assert!(text.contains(line), "{line}\n{text}");
+        let line = format!(r#"towpath_limit_checks_total{{rule="{rule}",verdict="{verdict}"}} {count}"#);
+        assert!(text.lines().any(|known| known == line), "{line}\n{text}");
     }
 }

@@ -45,6 +45,10 @@ mod spec;
 mod turns;
 mod verdict;
 
+use std::sync::Arc;
+
+use towpath_core::limit::LimitReply;
+
 pub use builder::LimitBuilder;
 pub use error::LimitError;
 pub use policies::{Policies, Policy};
@@ -60,7 +64,7 @@ pub(crate) use local::LocalLimits;
 pub(crate) use policies::PolicyCache;
 pub(crate) use turns::TurnBook;
 
-use crate::Towpath;
+use crate::{Observer, Towpath};
 
 /// What a process keeps in mind about limits.
 #[derive(Default)]
@@ -69,6 +73,20 @@ pub(crate) struct Limits {
     pub(crate) local: LocalLimits,
     pub(crate) policies: PolicyCache,
     pub(crate) turns: TurnBook,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl Limits {
+    pub(crate) fn heard_by(observer: Option<Arc<dyn Observer>>) -> Self {
+        Self { observer, ..Self::default() }
+    }
+
+    /// A check that takes something was answered without the store.
+    fn answered_here(&self, check: &Check, reply: &LimitReply, degraded: bool) {
+        if let Some(observer) = self.observer.as_ref().filter(|_| check.writes() && check.cost() > 0) {
+            observer.limit_answered_here(check, reply, degraded);
+        }
+    }
 }
 
 impl Towpath {
