@@ -52,7 +52,7 @@ pub struct Turns {
     towpath: Towpath,
     scope: LimitScope,
     policy: RuleName,
-    known: Arc<Mutex<Known>>,
+    known: SharedKnown,
 }
 
 /// Whether it is worth taking work.
@@ -85,14 +85,16 @@ struct Known {
     unknown: Option<&'static str>,
 }
 
+type SharedKnown = Arc<Mutex<Known>>;
+
 /// What is known of every policy and scope in use.
 #[derive(Default)]
 pub(crate) struct TurnBook {
-    known: Mutex<HashMap<(LimitScope, RuleName), Arc<Mutex<Known>>>>,
+    known: Mutex<HashMap<(LimitScope, RuleName), SharedKnown>>,
 }
 
 impl TurnBook {
-    fn of(&self, scope: &LimitScope, policy: &RuleName) -> Arc<Mutex<Known>> {
+    fn of(&self, scope: &LimitScope, policy: &RuleName) -> SharedKnown {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, turns| Arc::strong_count(turns) > 1); // few, and rarely asked for
         Arc::clone(known.entry((scope.clone(), policy.clone())).or_default())
