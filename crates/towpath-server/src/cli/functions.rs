@@ -84,16 +84,16 @@ struct DefineArgs {
 #[derive(Args, Debug)]
 pub(crate) struct RateArgs {
     /// Calls wait for their turn by this policy: see `towpath limit put`
-    #[arg(long = "rate", value_name = "POLICY")]
-    pub(crate) policy: Option<String>,
+    #[arg(long, value_name = "POLICY")]
+    rate: Option<String>,
     /// What the policy limits, where several functions share it [default: the function's name]
-    #[arg(long = "rate-scope", value_name = "SCOPE", requires = "policy")]
-    pub(crate) scope: Option<String>,
+    #[arg(long, value_name = "SCOPE", requires = "rate")]
+    rate_scope: Option<String>,
 }
 
 impl RateArgs {
     pub(crate) fn body(&self) -> Option<RateBody> {
-        self.policy.clone().map(|policy| RateBody { policy, scope: self.scope.clone() })
+        self.rate.clone().map(|policy| RateBody { policy, scope: self.rate_scope.clone() })
     }
 }
 
@@ -201,7 +201,7 @@ fn limits(limits: &FunctionLimits) -> String {
 
 async fn define(client: &Client, out: Output, args: DefineArgs) -> Result<Exit, Failure> {
     let parameters = args.parameters.as_deref().map(|text| json_text::read_argument("parameters", text)).transpose()?;
-    let limited = args.max_backlog.is_some() || args.max_concurrent.is_some() || args.rate.policy.is_some();
+    let limited = args.max_backlog.is_some() || args.max_concurrent.is_some() || args.rate.body().is_some();
     let (max_backlog, max_concurrent) = (args.max_backlog, args.max_concurrent);
     let body = DefineBody {
         scope: args.function.scope,

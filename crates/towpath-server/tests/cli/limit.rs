@@ -106,3 +106,16 @@ fn what_cannot_be_exits_2_and_counts_nothing() {
     }
     assert_eq!(server.run(&["limit", "ls", "--json"]).exits(0).json()["limits"].as_array().unwrap().len(), 3);
 }
+
+#[test]
+fn a_worker_with_a_rate_runs_what_its_policy_lets_through() {
+    let server = Server::start();
+    server.run(&["limit", "put", "smtp", "--policy", "calm", "--rule", "r=sliding_log:1/1h"]).exits(0);
+    let worker = server.worker("mail", &["--exec", "cat", "--rate", "calm", "--rate-scope", "smtp"]);
+    server.run(&["functions", "show", "mail"]).exits(0).prints("turns by policy 'calm' of scope 'smtp'");
+    let (first, second) = (server.submit("mail", "1", &[]), server.submit("mail", "2", &[]));
+    worker.event("started", |event| event["event"] == "started" && event["call_id"] == first.as_str());
+    server.run(&["limit", "ls", "--prefix", "smtp"]).exits(0).prints("1 in 1 h");
+    assert_eq!(server.run(&["calls", "show", &second, "--json"]).exits(0).json()["state"], "queued");
+    server.run(&["functions", "define", "other", "--target", "https://example.org/", "--rate-scope", "smtp"]).exits(2).says("--rate");
+}
