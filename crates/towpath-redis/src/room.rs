@@ -11,7 +11,8 @@ use towpath_core::store::ClaimCalls;
 use towpath_core::time::Timestamp;
 
 use crate::calls::moves::Move;
-use crate::calls::submit::{Judged, ToSubmit};
+use crate::calls::shape::ToSubmit;
+use crate::calls::submit::Judged;
 use crate::definition::function_member;
 use crate::keys::{FunctionKeys, Keys};
 use crate::lane::Lane;
@@ -23,9 +24,12 @@ const LIMITS_KNOWN_FOR: Duration = Duration::from_secs(5);
 /// Where questions about calls pile up: one for all functions if one server has all keys, else one for each.
 #[derive(Clone, Default)]
 pub(crate) struct Lanes {
-    submits: Arc<Lane<(Arc<Room>, ToSubmit), Judged>>,
-    moves: Arc<Lane<(Arc<Room>, Arc<Move>), bool>>,
+    submits: SubmitLane,
+    moves: MoveLane,
 }
+
+type SubmitLane = Arc<Lane<(Arc<Room>, ToSubmit), Judged>>;
+type MoveLane = Arc<Lane<(Arc<Room>, Arc<Move>), bool>>;
 
 /// One function, as this process sees it.
 pub(crate) struct Room {
@@ -33,8 +37,8 @@ pub(crate) struct Room {
     /// The function as it stands in `where` and in the set of functions.
     pub(crate) member: String,
     pub(crate) keys: FunctionKeys,
-    pub(crate) submits: Arc<Lane<(Arc<Room>, ToSubmit), Judged>>,
-    pub(crate) moves: Arc<Lane<(Arc<Room>, Arc<Move>), bool>>,
+    pub(crate) submits: SubmitLane,
+    pub(crate) moves: MoveLane,
     /// Counts what may have brought work outside the stream, or room for it.
     bell: watch::Sender<u64>,
     /// Counts what a reader should look up for.

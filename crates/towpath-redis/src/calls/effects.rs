@@ -43,7 +43,9 @@ impl<'a> Effects<'a> {
     /// Writes all commands, and returns the keys that they name.
     pub(super) fn write(mut self, args: &mut Args) -> Vec<Cow<'a, str>> {
         for (key, field, n) in std::mem::take(&mut self.counts).into_iter().filter(|(.., n)| *n != 0) {
-            self.alone("COUNT", key, [field.as_bytes(), n.to_string().as_bytes()]);
+            // What is counted for each worker goes when it comes to nothing: there is no end of workers.
+            let name = if field.contains(':') { "COUNT" } else { "HINCRBY" };
+            self.alone(name, key, [field.as_bytes(), n.to_string().as_bytes()]);
         }
         for Command { name, key, words } in &self.commands {
             args.push(name);

@@ -5,33 +5,24 @@ use std::sync::Arc;
 
 use redis::Value;
 use tokio::sync::oneshot;
-use towpath_core::call::{Call, CallState};
+use towpath_core::call::CallState;
 use towpath_core::names::CallId;
 use towpath_core::store::{Durability, StoreError, SubmitCall, Submitted};
 use towpath_core::time::{Timestamp, millis};
 use towpath_core::worker::HEALTHY_FOR;
 
-use super::entry::{self, Mark, added_fields, empty_item};
 use super::inbox::ReplyTo;
 use super::reserve::Reserved;
+use super::shape::{ToSubmit, write_calls};
 use crate::lane::heard;
-use crate::record::{INLINE_MAX, Life, request_in, write_request_lead};
+use crate::record::{Life, request_in};
 use crate::room::Room;
-use crate::script::{Args, SUBMIT};
+use crate::script::{Args, SUBMIT, SUBMIT_ONE};
 use crate::store::RedisStore;
 use crate::value;
 
 /// So many calls of a function that come together are listed on a page, and not one by one.
 const PAGED_FROM: usize = 2;
-
-/// A call on its way to the server.
-#[derive(Clone)]
-pub(crate) struct ToSubmit {
-    call: Arc<SubmitCall>,
-    reply_to: ReplyTo,
-    /// Only in a Cluster, where the sequence is handed out beforehand.
-    sequence: u64,
-}
 
 /// What the server made of it.
 pub(crate) enum Judged {
@@ -141,6 +132,33 @@ impl RedisStore {
     }
 
     async fn flush_submits(&self, batch: &[(Arc<Room>, ToSubmit)]) -> Result<Vec<Judged>, StoreError> {
+        let judged = match batch {
+            [(room, one)] => self.submit_one(room, one).await?,
+            _ => None,
+        };
+        let judged = match judged {
+            Some(judged) => vec![judged],
+            None => self.submit_batch(batch).await?,
+        };
+        if let Some(due) = judged.iter().filter_map(accepted_deadline).min() {
+            self.shared.agenda.note(due);
+        }
+        Ok(judged)
+    }
+
+    /// One call that asks for nothing special is taken in fewer steps. `None`: it is not that simple.
+    async fn submit_one(&self, room: &Room, one: &ToSubmit) -> Result<Option<Judged>, StoreError> {
+        let (shared, now) = (&self.shared, self.shared.now());
+        let Some(args) = one.alone(room, now).filter(|_| !shared.link.is_cluster()) else { return Ok(None) };
+        let sequence = shared.keys.sequence();
+        let mut names: Vec<&str> = vec![&room.keys.calls, &room.keys.requests, &sequence];
+        names.extend(room.keys.of_submits());
+        let (reply, durability) = shared.run_durably(&SUBMIT_ONE, &names, &args).await?;
+        let accepted = value::text(&reply) == Some("A");
+        Ok(accepted.then_some(Judged::Accepted { deadline: now + one.call.timeout, durability }))
+    }
+
+    async fn submit_batch(&self, batch: &[(Arc<Room>, ToSubmit)]) -> Result<Vec<Judged>, StoreError> {
         let (shared, now) = (&self.shared, self.shared.now());
         let cluster = shared.link.is_cluster();
         let groups = by_function(batch);
@@ -176,11 +194,7 @@ impl RedisStore {
             let deadline = now + batch[*place].1.call.timeout;
             judged[*place] = Some(read_judgement(reply, deadline, durability)?);
         }
-        let judged: Vec<Judged> = judged.into_iter().flatten().collect();
-        if let Some(due) = judged.iter().filter_map(accepted_deadline).min() {
-            shared.agenda.note(due);
-        }
-        Ok(judged)
+        Ok(judged.into_iter().flatten().collect())
     }
 }
 
@@ -196,86 +210,6 @@ fn by_function(batch: &[(Arc<Room>, ToSubmit)]) -> Vec<(&Arc<Room>, Vec<usize>)>
         groups[group].1.push(place);
     }
     groups
-}
-
-/// Writes what a function's calls have in common once, and each call behind it.
-fn write_calls(batch: &[&ToSubmit], function: &str, (now, paged, cluster): (Timestamp, bool, bool), args: &mut Args) {
-    let mut shapes: Vec<Shape> = Vec::new();
-    let mut numbers = Vec::with_capacity(batch.len());
-    let mut last: Option<&ToSubmit> = None;
-    for one in batch {
-        if !last.is_some_and(|earlier| one.has_the_shape_of(earlier)) {
-            shapes.push(one.shape(function, now, paged));
-        }
-        last = Some(one);
-        numbers.push(shapes.len());
-    }
-    args.number(shapes.len());
-    for shape in &shapes {
-        args.append(&shape.words);
-    }
-    args.number(batch.len());
-    for (one, number) in batch.iter().zip(numbers) {
-        let params = one.call.request.params.as_bytes();
-        let asked = shapes[number - 1].lead + params.len();
-        args.push(one.call.call_id.as_str());
-        args.push(params);
-        args.number(number);
-        args.number(if asked <= INLINE_MAX { asked } else { 0 });
-        if cluster {
-            args.number(one.sequence);
-        }
-    }
-}
-
-/// What calls have in common, as the script wants it.
-struct Shape {
-    words: Args,
-    /// The length of what stands before the params in a record.
-    lead: usize,
-}
-
-impl ToSubmit {
-    fn has_the_shape_of(&self, other: &Self) -> bool {
-        let plain = |one: &Self| {
-            let SubmitCall { request, fail_without_workers, .. } = &*one.call;
-            let extras = request.input_item.is_some() || request.idempotency_key.is_some() || request.depth > 0;
-            !extras && !fail_without_workers && request.parent.is_none() && request.traceparent.is_none()
-        };
-        let same_reply = self.reply_to.told == other.reply_to.told && self.reply_to.may_be_old == other.reply_to.may_be_old;
-        let same_times = self.call.timeout == other.call.timeout && self.call.retain == other.call.retain;
-        plain(self) && plain(other) && same_times && same_reply && (entry::is_inbox(&self.reply_to.told) || self.reply_to.told.is_empty())
-    }
-
-    /// All of the call but its id and params, as the script wants it.
-    fn shape(&self, function: &str, now: Timestamp, paged: bool) -> Shape {
-        let SubmitCall { call_id, request, timeout, retain, fail_without_workers } = &*self.call;
-        let call = Call::submitted(call_id.clone(), now, *timeout, *retain);
-        let due = call.deadline.as_millis().to_string();
-        let told = Some(&self.reply_to.told).filter(|channel| !channel.is_empty());
-        let channels: Vec<String> = told.map(|channel| channel.to_string()).into_iter().collect();
-        let key = request.idempotency_key.clone();
-        let mut rest = Vec::with_capacity(96);
-        Life { paged, ..Life::submitted(call, key.clone(), channels) }.write_rest(function, &mut rest);
-        let mut added = added_fields(request);
-        if self.reply_to.may_be_old {
-            added.extend(empty_item(request).iter().map(|word| word.as_bytes().to_vec()));
-        }
-        let lead = write_request_lead(request);
-        let mut words = Args::with_capacity(10 + added.len());
-        words.push(key.as_ref().map_or("", |key| key.as_str()));
-        words.push(if *fail_without_workers { "w" } else { "-" });
-        words.push(rest);
-        words.push(due);
-        words.push(request.input_item.as_ref().map_or(&b""[..], |item| item.as_bytes()));
-        words.push(if entry::is_inbox(&self.reply_to.written) { &*self.reply_to.written } else { "" });
-        words.number(millis(*timeout));
-        words.push(&lead);
-        words.push(Mark::write(millis(*retain), !self.reply_to.told.is_empty(), paged));
-        words.number(added.len());
-        added.iter().for_each(|word| words.push(word));
-        Shape { words, lead: lead.len() }
-    }
 }
 
 fn accepted_deadline(judged: &Judged) -> Option<Timestamp> {
