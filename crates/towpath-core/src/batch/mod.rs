@@ -37,21 +37,35 @@
 
 mod claim;
 mod dead_letter;
+mod delivery;
 mod fields;
 mod finish;
 mod ingest;
+mod key;
+mod merge;
 mod message;
+mod reading;
 mod reason;
+mod redact;
 mod seal;
+mod settings;
 mod state;
 
 pub use claim::{ClaimBatch, ClaimReply, ClaimedBatch, ExtendBatch, ExtendReply, ReclaimBatch, Skip, Taken, claim, extend, reclaim};
 pub use dead_letter::{DeadLetter, DeadReply, NewDeadLetter, ReplayReply};
+pub use delivery::{Delivered, Verdict, backoff, is_crash_loop, settle};
 pub use finish::{FinishBatch, FinishReply, Finished, Verb, finish};
 pub use ingest::{IngestReply, Known, NewMessage, Rules, SOURCE_KEPT, Seal, ingest};
+pub use key::key_of;
+pub use merge::{MergeError, merge, unreadable};
 pub use message::{Message, MessageId, SourceId, hash12};
+pub use reading::{BadMessage, MESSAGE_BYTES_MAX, NESTING_MAX, ReadMessage};
 pub use reason::{CloseReason, ReasonStyle, UnknownReason};
+pub use redact::redacted;
 pub use seal::{SealBatch, SealReply, SealVerb, seal};
+pub use settings::{
+    Duplicates, IdentityFrom, InvalidSettings, InvalidTarget, MediaMerge, Merge, Order, Settings, SettingsPatch, Source, Strategy, Target,
+};
 pub use state::{BatcherId, Flight, KeyState, Layout, OpenBatch, Stepped};
 
 #[cfg(test)]
