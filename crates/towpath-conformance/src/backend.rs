@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use towpath_core::clock::Clock;
-use towpath_core::store::Store;
+use towpath_core::store::{BatchStore, Store};
 
 use crate::model::ModelStore;
 
@@ -35,6 +35,11 @@ pub trait UnderTest: Send + Sync {
 
     /// Stops the store as the end of its process would, and opens what it has kept, under the same clock.
     async fn reopen(&mut self);
+
+    /// The batches of the store, where it has any. The cases that need them are a suite of their own, [`batches_suite!`](crate::batches_suite).
+    fn batches(&self) -> Option<Arc<dyn BatchStore>> {
+        None
+    }
 
     /// The commands of an old caller on the same keys, where old callers can reach the store at all. The cases that need them are a suite
     /// of their own, [`old_callers_suite!`](crate::old_callers_suite).
@@ -79,6 +84,10 @@ impl UnderTest for ModelUnderTest {
 
     async fn reopen(&mut self) {
         self.store = self.store.reopened();
+    }
+
+    fn batches(&self) -> Option<Arc<dyn BatchStore>> {
+        Some(Arc::new(self.store.clone()))
     }
 
     fn old_caller(&self) -> Option<Arc<dyn OldCaller>> {

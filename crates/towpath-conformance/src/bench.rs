@@ -2,6 +2,7 @@
 //!
 //! A verb that expects something says where in the case it was disappointed; every other verb returns the reply as it came.
 
+mod batches;
 mod locks;
 
 use std::future::Future;
@@ -21,6 +22,8 @@ use towpath_core::store::{
 };
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, Offer, RegisterWorker};
+
+pub use batches::{orders, texts};
 
 use crate::backend::{Backend, OldCaller, UnderTest};
 use crate::waiting::Waiting;

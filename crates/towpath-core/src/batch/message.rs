@@ -52,20 +52,23 @@ impl MessageId {
     /// Longer ids are known by their hash.
     const LITERAL_BYTES_MAX: usize = 128;
 
-    /// The id that a message carries. None when that is empty.
+    /// The id that a message carries, as it stands behind a batch key: without `:`, so that no id of one key is that of another. None when
+    /// it is empty.
     ///
     /// ```
     /// use towpath_core::batch::MessageId;
     ///
     /// assert_eq!(MessageId::new("msg_1").unwrap().as_str(), "msg_1");
+    /// assert_eq!(MessageId::new("a:1").unwrap().as_str(), "a%3A1");
     /// assert_eq!(MessageId::new("x".repeat(129)).unwrap().as_str().len(), 64);
     /// assert_eq!(MessageId::new(""), None);
     /// ```
     pub fn new(text: impl AsRef<str>) -> Option<Self> {
         let text = text.as_ref();
-        match text.len() {
+        let encoded = text.replace('%', "%25").replace(':', "%3A");
+        match encoded.len() {
             0 => None,
-            1..=Self::LITERAL_BYTES_MAX => Some(Self(Arc::from(text))),
+            1..=Self::LITERAL_BYTES_MAX => Some(Self(Arc::from(encoded))),
             _ => Some(Self(Arc::from(hex(&Sha256::digest(text))))),
         }
     }
