@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use towpath_core::batch::Layout;
 use towpath_core::clock::Clock;
 use towpath_core::store::{BatchStore, Store};
 
@@ -18,6 +19,11 @@ pub trait Backend: Send + Sync {
     /// may leave a gap: cursors still lead from page to page, but cannot be compared.
     fn counts_without_gaps(&self) -> bool {
         true
+    }
+
+    /// Which keys the batcher of the cases has; `None` is the store's choice.
+    fn layout(&self) -> Option<Layout> {
+        None
     }
 
     /// Whether turns are heard in the order in which they came, and none of before. Where several servers tell of them, only those at one

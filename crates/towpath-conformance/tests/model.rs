@@ -13,4 +13,6 @@ towpath_conformance::batches_suite!(ModelBackend);
 towpath_conformance::lock_differential!(ModelBackend, OldCallers::None, seeds = 100, operations = 200);
 towpath_conformance::lock_differential!(ModelBackend, OldCallers::Some, seeds = 100, operations = 200);
 
+towpath_conformance::batches_differential!(ModelBackend, seeds = 100, operations = 300);
+
 towpath_conformance::histories!(ModelBackend, locks = 20 of 3_000, permits = 8 of 2_500);

@@ -22,11 +22,6 @@ use crate::words::{BATCH_LEASE, batch_id, batch_key, batch_token, batcher, claim
 /// What has to be heard is heard soon; by the wall, because only a broken store keeps it waiting.
 const SOON: Duration = Duration::from_secs(5);
 
-/// The batcher that cases use when they do not care which.
-pub fn orders() -> BatcherId {
-    batcher("orders")
-}
-
 /// Gathering.
 impl Bench {
     /// The store's batches, for what has no verb.
@@ -35,9 +30,14 @@ impl Bench {
         self.under_test.batches().expect("cases of batches run on stores that have them")
     }
 
+    /// The batcher that cases use when they do not care which.
+    pub fn orders(&self) -> BatcherId {
+        BatcherId { layout: self.layout, ..batcher("orders") }
+    }
+
     /// Sends a message under rules, and returns whatever the store says.
     pub async fn ingest_under(&self, rules: &Rules, message: NewMessage) -> IngestReply {
-        one(sure(self.batches().batch_ingest(&orders(), rules, vec![message]).await))
+        one(sure(self.batches().batch_ingest(&self.orders(), rules, vec![message]).await))
     }
 
     /// Sends a message, and returns whatever the store says.
@@ -71,13 +71,13 @@ impl Bench {
 
     /// Closes, postpones or arms an open batch.
     pub async fn seal_batch(&self, key: &str, verb: SealVerb) -> SealReply {
-        let want = SealBatch { batcher: orders(), key: batch_key(key), verb, serial: true };
+        let want = SealBatch { batcher: self.orders(), key: batch_key(key), verb, serial: true };
         sure(self.batches().batch_seal(want).await)
     }
 
     /// The open batch of a key.
     pub async fn open_batch(&self, key: &str) -> Option<BatchView> {
-        sure(self.batches().open_batch(&orders(), &batch_key(key)).await)
+        sure(self.batches().open_batch(&self.orders(), &batch_key(key)).await)
     }
 
     /// What an open batch says, message by message.
@@ -90,7 +90,7 @@ impl Bench {
 impl Bench {
     /// What is due.
     pub async fn due_batches(&self) -> DueBatches {
-        sure(self.batches().batch_due(&orders(), 1_000).await)
+        sure(self.batches().batch_due(&self.orders(), 1_000).await)
     }
 
     /// The keys that are due.
@@ -112,7 +112,7 @@ impl Bench {
     /// Claims the open batch of a key under rules; it must be due.
     #[track_caller]
     pub fn claim_batch_under(&self, rules: Rules, key: &str, id: &str) -> impl Future<Output = ClaimedBatch> {
-        let (at, want) = (Location::caller(), claim_batch(&orders(), key, id, &rules));
+        let (at, want) = (Location::caller(), claim_batch(&self.orders(), key, id, &rules));
         async move {
             match self.try_claim_batch(want).await {
                 ClaimReply::Claimed(batch) => batch,
@@ -124,7 +124,7 @@ impl Bench {
     /// Claims, and must be told why there is nothing.
     #[track_caller]
     pub fn check_skipped(&self, key: &str, why: Skip) -> impl Future<Output = ()> {
-        let (at, want) = (Location::caller(), claim_batch(&orders(), key, "never", &Rules::default()));
+        let (at, want) = (Location::caller(), claim_batch(&self.orders(), key, "never", &Rules::default()));
         async move {
             let reply = self.try_claim_batch(want).await;
             assert_eq!(reply, ClaimReply::Skip(why), "{at}: should be skipped");
@@ -133,7 +133,7 @@ impl Bench {
 
     /// Takes a batch over, under a new token, and returns whatever the store says.
     pub async fn try_take_over(&self, id: &str, token: &str) -> ClaimReply {
-        let want = ReclaimBatch { batcher: orders(), batch_id: batch_id(id), token: batch_token(token), lease: BATCH_LEASE };
+        let want = ReclaimBatch { batcher: self.orders(), batch_id: batch_id(id), token: batch_token(token), lease: BATCH_LEASE };
         sure(self.batches().batch_reclaim(want).await)
     }
 
@@ -151,14 +151,14 @@ impl Bench {
 
     /// Prolongs a lease by [`BATCH_LEASE`].
     pub async fn extend_batch(&self, batch: &ClaimedBatch) -> ExtendReply {
-        let want = ExtendBatch { batcher: orders(), batch_id: batch.batch_id.clone(), token: batch.token.clone(), lease: BATCH_LEASE };
+        let want = ExtendBatch { batcher: self.orders(), batch_id: batch.batch_id.clone(), token: batch.token.clone(), lease: BATCH_LEASE };
         sure(self.batches().batch_extend(want).await)
     }
 
     /// Settles, and returns whatever the store says.
     pub async fn finish_batch(&self, batch: &ClaimedBatch, verb: Verb) -> FinishReply {
         let want = FinishBatch {
-            batcher: orders(),
+            batcher: self.orders(),
             batch_id: batch.batch_id.clone(),
             key: Some(batch.key.clone()),
             token: batch.token.clone(),
@@ -179,7 +179,7 @@ impl Bench {
 
     /// Gives a batch up.
     pub async fn give_up(&self, batch: &ClaimedBatch, reason: &str) -> DeadLetter {
-        let letter = crate::words::given_up(&orders(), batch, reason, self.now());
+        let letter = crate::words::given_up(&self.orders(), batch, reason, self.now());
         self.settled(batch, Verb::Dead(letter.clone())).await;
         letter
     }
@@ -196,7 +196,7 @@ impl Bench {
 impl Bench {
     /// Everything that the batcher of the cases keeps.
     pub async fn dump_batches(&self) -> BatchDump {
-        BatchDump::of(&*self.batches(), &orders()).await
+        BatchDump::of(&*self.batches(), &self.orders()).await
     }
 
     /// Fails unless nothing at all is left of any batch.
@@ -212,12 +212,12 @@ impl Bench {
     /// The ids of all dead letters that are meant.
     pub async fn dead_ids(&self, query: DeadLetterQuery) -> Vec<BatchId> {
         let query = DeadLetterQuery { limit: 200, ..query };
-        sure(self.batches().dead_letters(&orders(), &query).await).items.into_iter().map(|letter| letter.id).collect()
+        sure(self.batches().dead_letters(&self.orders(), &query).await).items.into_iter().map(|letter| letter.id).collect()
     }
 
     /// Listens for deadlines from now on.
     pub async fn listen_for_due(&self) -> Box<dyn BatchWakes> {
-        let ear = self.batches().batch_wakes(&orders());
+        let ear = self.batches().batch_wakes(&self.orders());
         self.settle_batches().await;
         ear
     }
@@ -248,7 +248,7 @@ impl Bench {
     /// Lets everything come to rest: the store has done what it was asked, and its listeners have heard.
     async fn settle_batches(&self) {
         self.settle().await;
-        sure(self.batches().batch_counts(&orders()).await);
+        sure(self.batches().batch_counts(&self.orders()).await);
     }
 }
 

@@ -76,8 +76,7 @@ impl Ears {
     /// Tells the dispatchers of a batcher when something is due.
     pub(super) fn tell_due(&mut self, batcher: &BatcherName, at: Timestamp) {
         for (_, dispatcher) in self.dispatchers.iter().filter(|(name, _)| name == batcher) {
-            // A dispatcher that has left claims no more.
-            drop(dispatcher.send(at));
+            let _a_dispatcher_that_left_claims_no_more = dispatcher.send(at);
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The list of the cases about batches, which not every store has yet.
 
 use super::Case;
-use crate::every_case_of_batches;
 
 /// Makes one `#[tokio::test]` of every case about batches. For stores whose [`UnderTest`](crate::backend::UnderTest) has
 /// [`batches`](crate::backend::UnderTest::batches).

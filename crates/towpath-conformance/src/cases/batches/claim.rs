@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use towpath_core::batch::{ClaimBatch, ClaimReply, CloseReason, ExtendReply, FinishReply, Rules, Skip, Verb};
 
-use crate::bench::{Bench, orders, texts};
+use crate::bench::{Bench, texts};
 use crate::words::{BATCH_LEASE, MessageWords, batch_token, claim_batch, message, seconds};
 
 pub async fn a_batch_is_claimed_once(t: &mut Bench) {
@@ -162,7 +162,7 @@ pub async fn an_id_that_a_batch_in_flight_has_is_not_given_to_another(t: &mut Be
     t.accepted(message("a", "1").immediate()).await;
     t.accepted(message("b", "2").immediate()).await;
     let first = t.claim_batch("a", "b-1").await;
-    let want = ClaimBatch { token: batch_token("t-2"), ..claim_batch(&orders(), "b", "b-1", &Rules::default()) };
+    let want = ClaimBatch { token: batch_token("t-2"), ..claim_batch(&t.orders(), "b", "b-1", &Rules::default()) };
     assert_eq!(t.try_claim_batch(want).await, ClaimReply::Skip(Skip::Gone));
     t.settled(&first, Verb::Ack).await;
     assert_eq!(texts(&t.claim_batch("b", "b-2").await.messages), ["2"]);
@@ -178,10 +178,10 @@ pub async fn what_is_due_is_named_earliest_first_and_the_rest_by_its_time(t: &mu
     let due = t.due_batches().await;
     assert_eq!(t.due_keys().await, ["b", "a", "c"]);
     assert_eq!((due.next, due.now), (Some(start + seconds(9)), t.now()));
-    let due = crate::bench::sure(t.batches().batch_due(&orders(), 2).await);
+    let due = crate::bench::sure(t.batches().batch_due(&t.orders(), 2).await);
     assert_eq!((due.keys.len(), due.next), (2, Some(start + seconds(3))), "what is not named is due already");
     t.claim_batch("b", "b-1").await;
-    assert_eq!(crate::bench::sure(t.batches().batch_due(&orders(), 2).await).next, Some(start + seconds(9)));
+    assert_eq!(crate::bench::sure(t.batches().batch_due(&t.orders(), 2).await).next, Some(start + seconds(9)));
 }
 
 pub async fn a_thousand_keys_are_due_each_at_its_own_time_and_never_earlier(t: &mut Bench) {

@@ -1,13 +1,17 @@
 //! The promises about dead letters: kept until somebody deals with them, sent again as they were.
 
-use towpath_core::batch::{ClaimReply, DeadReply, FinishReply, ReplayReply, Skip, Verb};
+use towpath_core::batch::{ClaimReply, DeadLetter, DeadReply, FinishReply, ReplayReply, Skip, Verb};
 use towpath_core::inspect::DeadLetterQuery;
 
-use crate::bench::{Bench, orders, sure};
+use crate::bench::{Bench, sure};
 use crate::words::{MessageWords, batch_id, batch_key, batcher, message, seconds, source, unreadable};
 
 async fn replay(t: &Bench, ids: &[&str]) -> Vec<ReplayReply> {
-    sure(t.batches().dead_letter_replay(&orders(), ids.iter().map(|id| batch_id(id)).collect()).await)
+    sure(t.batches().dead_letter_replay(&t.orders(), ids.iter().map(|id| batch_id(id)).collect()).await)
+}
+
+async fn add(t: &Bench, letter: &DeadLetter, number: u64) -> DeadReply {
+    sure(t.batches().dead_letter_add(&t.orders(), letter.clone(), Some(source(number))).await)
 }
 
 pub async fn dead_letters_are_listed_in_order_filtered_and_found_by_id(t: &mut Bench) {
@@ -23,8 +27,8 @@ pub async fn dead_letters_are_listed_in_order_filtered_and_found_by_id(t: &mut B
     assert_eq!(t.dead_ids(of_reason.clone()).await, ["b-2", "b-1"].map(batch_id));
     let of_both = DeadLetterQuery { key: Some(batch_key("a")), ..of_reason };
     assert_eq!(t.dead_ids(of_both).await, [batch_id("b-2")]);
-    assert_eq!(sure(t.batches().dead_letter(&orders(), &batch_id("b-1")).await), Some(letters[1].clone()));
-    assert_eq!(sure(t.batches().dead_letter(&orders(), &batch_id("b-9")).await), None);
+    assert_eq!(sure(t.batches().dead_letter(&t.orders(), &batch_id("b-1")).await), Some(letters[1].clone()));
+    assert_eq!(sure(t.batches().dead_letter(&t.orders(), &batch_id("b-9")).await), None);
     assert_eq!(sure(t.batches().dead_letter(&batcher("other"), &batch_id("b-1")).await), None);
 }
 
@@ -36,7 +40,7 @@ pub async fn dead_letters_come_page_by_page_both_ways_and_filtered(t: &mut Bench
         let mut query = DeadLetterQuery { newest_first, reason: Some("even".to_owned()), limit: 2, ..DeadLetterQuery::default() };
         let (mut seen, mut pages) = (Vec::new(), 0);
         loop {
-            let page = sure(t.batches().dead_letters(&orders(), &query).await);
+            let page = sure(t.batches().dead_letters(&t.orders(), &query).await);
             seen.extend(page.items.into_iter().map(|letter| letter.id));
             pages += 1;
             query.after = page.next;
@@ -95,48 +99,41 @@ pub async fn a_replay_that_fails_again_is_a_dead_letter_again(t: &mut Bench) {
 }
 
 pub async fn what_cannot_be_sent_is_not_replayed_and_stays(t: &mut Bench) {
-    let letter = unreadable(&orders(), "{oops", None, t.now());
-    assert_eq!(sure(t.batches().dead_letter_add(&orders(), letter.clone(), None).await), DeadReply::Added);
-    let replies = sure(t.batches().dead_letter_replay(&orders(), vec![letter.id.clone()]).await);
+    let letter = unreadable(&t.orders(), "{oops", None, t.now());
+    assert_eq!(sure(t.batches().dead_letter_add(&t.orders(), letter.clone(), None).await), DeadReply::Added);
+    let replies = sure(t.batches().dead_letter_replay(&t.orders(), vec![letter.id.clone()]).await);
     assert_eq!(replies, [ReplayReply::NotReplayable]);
     assert_eq!(t.dump_batches().await.dead, [letter]);
 }
 
 pub async fn an_element_that_cannot_be_read_is_kept_once(t: &mut Bench) {
-    let letter = unreadable(&orders(), "{oops", Some(4), t.now());
-    let add = |number| {
-        let (batches, letter) = (t.batches(), letter.clone());
-        async move { sure(batches.dead_letter_add(&orders(), letter, Some(source(number))).await) }
-    };
-    assert_eq!(add(4).await, DeadReply::Added);
+    let letter = unreadable(&t.orders(), "{oops", Some(4), t.now());
+    assert_eq!(add(t, &letter, 4).await, DeadReply::Added);
     t.advance_s(3_600);
-    assert_eq!(add(4).await, DeadReply::Duplicate);
+    assert_eq!(add(t, &letter, 4).await, DeadReply::Duplicate);
     assert_eq!(t.dump_batches().await.dead.len(), 1);
     assert!(matches!(t.ingest(message("k", "x").drained(4)).await, towpath_core::batch::IngestReply::Duplicate { .. }));
     t.accepted(message("k", "x").drained(5)).await;
-    assert_eq!(add(5).await, DeadReply::Duplicate);
+    assert_eq!(add(t, &letter, 5).await, DeadReply::Duplicate);
 }
 
 pub async fn dropped_dead_letters_are_gone_and_each_is_dropped_once(t: &mut Bench) {
     for id in ["b-1", "b-2", "b-3"] {
         t.dead_batch("k", id, "rejected_404").await;
     }
-    let drop = |ids: &[&str]| {
-        let (batches, ids) = (t.batches(), ids.iter().map(|id| batch_id(id)).collect());
-        async move { sure(batches.dead_letter_drop(&orders(), ids, "ops").await) }
-    };
-    assert_eq!(drop(&["b-2", "b-2", "b-9"]).await, [true, false, false]);
+    let ids = ["b-2", "b-2", "b-9"].map(batch_id).to_vec();
+    assert_eq!(sure(t.batches().dead_letter_drop(&t.orders(), ids, "ops").await), [true, false, false]);
     assert_eq!(t.dead_ids(DeadLetterQuery::default()).await, ["b-1", "b-3"].map(batch_id));
-    assert_eq!(sure(t.batches().dead_letter_clear(&orders(), "ops").await), 2);
-    assert_eq!(sure(t.batches().dead_letter_clear(&orders(), "ops").await), 0);
+    assert_eq!(sure(t.batches().dead_letter_clear(&t.orders(), "ops").await), 2);
+    assert_eq!(sure(t.batches().dead_letter_clear(&t.orders(), "ops").await), 0);
     t.check_no_residue().await;
 }
 
 pub async fn dropping_and_clearing_touch_nothing_in_flight(t: &mut Bench) {
     t.dead_batch("k", "b-1", "rejected_404").await;
     replay(t, &["b-1"]).await;
-    assert_eq!(sure(t.batches().dead_letter_clear(&orders(), "ops").await), 0);
-    assert_eq!(sure(t.batches().dead_letter_drop(&orders(), vec![batch_id("b-1")], "ops").await), [false]);
+    assert_eq!(sure(t.batches().dead_letter_clear(&t.orders(), "ops").await), 0);
+    assert_eq!(sure(t.batches().dead_letter_drop(&t.orders(), vec![batch_id("b-1")], "ops").await), [false]);
     let batch = t.take_over("b-1", "t-2").await;
     assert_eq!(t.finish_batch(&batch, Verb::Ack).await, FinishReply::Done);
     assert_eq!(t.try_take_over("b-1", "t-3").await, ClaimReply::Skip(Skip::Gone));
@@ -148,15 +145,15 @@ pub async fn old_dead_letters_are_swept_only_when_somebody_says_how_old(t: &mut 
     t.advance(day);
     t.dead_batch("k", "b-2", "rejected_404").await;
     t.advance_ms(1);
-    assert_eq!(sure(t.batches().batch_sweep(&orders(), None).await).dead_removed, 0);
-    assert_eq!(sure(t.batches().batch_sweep(&orders(), Some(day * 2)).await).dead_removed, 0);
-    assert_eq!(sure(t.batches().batch_sweep(&orders(), Some(day)).await).dead_removed, 1);
+    assert_eq!(sure(t.batches().batch_sweep(&t.orders(), None).await).dead_removed, 0);
+    assert_eq!(sure(t.batches().batch_sweep(&t.orders(), Some(day * 2)).await).dead_removed, 0);
+    assert_eq!(sure(t.batches().batch_sweep(&t.orders(), Some(day)).await).dead_removed, 1);
     assert_eq!(t.dead_ids(DeadLetterQuery::default()).await, [batch_id("b-2")]);
 }
 
 pub async fn a_dead_letter_keeps_its_bytes(t: &mut Bench) {
     let raw = "🚢\u{0} \"\\ Разбил".repeat(2_000);
-    let letter = unreadable(&orders(), &raw, Some(1), t.now());
-    sure(t.batches().dead_letter_add(&orders(), letter.clone(), Some(source(1))).await);
-    assert_eq!(sure(t.batches().dead_letter(&orders(), &letter.id).await), Some(letter));
+    let letter = unreadable(&t.orders(), &raw, Some(1), t.now());
+    sure(t.batches().dead_letter_add(&t.orders(), letter.clone(), Some(source(1))).await);
+    assert_eq!(sure(t.batches().dead_letter(&t.orders(), &letter.id).await), Some(letter));
 }

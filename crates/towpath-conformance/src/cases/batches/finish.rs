@@ -28,7 +28,7 @@ pub async fn only_the_current_token_settles(t: &mut Bench) {
 }
 
 fn dead(t: &Bench, batch: &ClaimedBatch) -> Verb {
-    Verb::Dead(given_up(&crate::bench::orders(), batch, "rejected_404", t.now()))
+    Verb::Dead(given_up(&t.orders(), batch, "rejected_404", t.now()))
 }
 
 pub async fn a_retry_is_due_after_its_wait_and_not_before_and_nobody_holds_it(t: &mut Bench) {
@@ -88,7 +88,7 @@ pub async fn settling_needs_no_key_to_be_named(t: &mut Bench) {
     let batch = t.claim_batch("k", "b-1").await;
     t.accepted(message("k", "2").immediate()).await;
     let want = towpath_core::batch::FinishBatch {
-        batcher: crate::bench::orders(),
+        batcher: t.orders(),
         batch_id: batch.batch_id.clone(),
         key: None,
         token: batch.token.clone(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use towpath_core::batch::{CloseReason, IngestReply, Rules};
 
-use crate::bench::{Bench, orders, sure, texts};
+use crate::bench::{Bench, sure, texts};
 use crate::words::{MessageWords, batcher, message, seconds};
 
 pub async fn three_messages_and_silence_are_one_batch_ten_seconds_after_the_last(t: &mut Bench) {
@@ -51,13 +51,13 @@ pub async fn each_key_has_its_own_batch_and_each_batcher_its_own_keys(t: &mut Be
 
 pub async fn many_messages_at_once_are_answered_one_by_one_in_order(t: &mut Bench) {
     let messages = vec![message("a", "1").id("m"), message("b", "2"), message("a", "3"), message("a", "1").id("m")];
-    let replies = sure(t.batches().batch_ingest(&orders(), &Rules::default(), messages).await);
+    let replies = sure(t.batches().batch_ingest(&t.orders(), &Rules::default(), messages).await);
     let (deadline, reason) = (t.now() + seconds(10), CloseReason::SilenceReached);
     let accepted = |size| IngestReply::Accepted { deadline, size, reason };
     let duplicate = IngestReply::Duplicate { deadline: Some(deadline), size: 2 };
     assert_eq!(replies, [accepted(1), accepted(1), accepted(2), duplicate]);
     assert_eq!(t.said("a").await, ["1", "3"]);
-    assert_eq!(sure(t.batches().batch_ingest(&orders(), &Rules::default(), Vec::new()).await), []);
+    assert_eq!(sure(t.batches().batch_ingest(&t.orders(), &Rules::default(), Vec::new()).await), []);
 }
 
 pub async fn a_message_id_is_taken_once_until_its_time_is_over(t: &mut Bench) {

@@ -72,6 +72,6 @@ pub async fn arming_what_is_armed_changes_nothing(t: &mut Bench) {
     let before = t.dump_batches().await;
     assert_eq!(t.seal_batch("k", SealVerb::Rearm).await, SealReply::Rearmed { deadline });
     assert_eq!(t.dump_batches().await, before);
-    let swept = crate::bench::sure(t.batches().batch_sweep(&crate::bench::orders(), None).await);
+    let swept = crate::bench::sure(t.batches().batch_sweep(&t.orders(), None).await);
     assert_eq!((swept.rearmed, t.dump_batches().await), (0, before));
 }

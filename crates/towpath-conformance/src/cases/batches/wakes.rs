@@ -2,7 +2,7 @@
 
 use towpath_core::batch::{SealVerb, Verb};
 
-use crate::bench::{Bench, orders, sure};
+use crate::bench::{Bench, sure};
 use crate::words::{MessageWords, batch_id, batcher, message, seconds};
 
 pub async fn only_an_earlier_deadline_wakes(t: &mut Bench) {
@@ -26,7 +26,7 @@ pub async fn a_flush_a_retry_and_a_replay_wake(t: &mut Bench) {
     t.settled(&batch, Verb::Retry { delay: seconds(3) }).await;
     let retried = t.now() + seconds(3);
     t.advance_s(1);
-    sure(t.batches().dead_letter_replay(&orders(), vec![batch_id("b-1")]).await);
+    sure(t.batches().dead_letter_replay(&t.orders(), vec![batch_id("b-1")]).await);
     t.check_heard(&mut ear, &[flushed, retried, t.now()]).await;
 }
 
