@@ -6,6 +6,8 @@ mod lists;
 mod memory;
 mod messages;
 mod open;
+#[cfg(test)]
+mod plans;
 mod seen;
 mod settings;
 mod store;
@@ -20,13 +22,7 @@ use towpath_core::time::Timestamp;
 use crate::trouble::Moved;
 use crate::writer::Tx;
 
-#[cfg(test)]
-pub(crate) use self::{
-    dead_letters::sql as dead_letters_sql, flights::sql as flights_sql, messages::OF as MESSAGES_OF, open::sql as open_sql,
-};
 pub(crate) use memory::BatchMemory;
-#[cfg(test)]
-pub(crate) use seen::OVER as SEEN_OVER;
 pub(crate) use settings::version as settings_version;
 
 /// What is kept of one key, and the number under which the messages of its open batch are found.

@@ -14,20 +14,15 @@ use crate::trouble::Moved;
 use crate::writer::Tx;
 
 const PUT: &str = "INSERT INTO dead_letter (batcher, id, bk, reason, at_ms, entry) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-const BY_ID: &str = "SELECT seq, entry FROM dead_letter WHERE batcher = ?1 AND id = ?2 ORDER BY seq LIMIT 1";
+pub(super) const BY_ID: &str = "SELECT seq, entry FROM dead_letter WHERE batcher = ?1 AND id = ?2 ORDER BY seq LIMIT 1";
 const DROP: &str = "DELETE FROM dead_letter WHERE seq = ?1";
 const CLEAR: &str = "DELETE FROM dead_letter WHERE batcher = ?1";
 const DROP_OLDER: &str = "DELETE FROM dead_letter WHERE batcher = ?1 AND at_ms < ?2";
-const OLDEST_FIRST: &str = "SELECT seq, entry FROM dead_letter WHERE batcher = ?1 AND seq > ?2 AND (?3 IS NULL OR reason = ?3) \
+pub(super) const OLDEST_FIRST: &str = "SELECT seq, entry FROM dead_letter WHERE batcher = ?1 AND seq > ?2 AND (?3 IS NULL OR reason = ?3) \
      AND (?4 IS NULL OR bk = ?4) ORDER BY seq LIMIT ?5";
-const NEWEST_FIRST: &str = "SELECT seq, entry FROM dead_letter WHERE batcher = ?1 AND seq < ?2 AND (?3 IS NULL OR reason = ?3) \
+pub(super) const NEWEST_FIRST: &str = "SELECT seq, entry FROM dead_letter WHERE batcher = ?1 AND seq < ?2 AND (?3 IS NULL OR reason = ?3) \
      AND (?4 IS NULL OR bk = ?4) ORDER BY seq DESC LIMIT ?5";
 const AUDIT: &str = "INSERT INTO dead_letter_audit (at_ms, batcher, who, what) VALUES (?1, ?2, ?3, ?4)";
-
-#[cfg(test)]
-pub(crate) mod sql {
-    pub(crate) use super::{BY_ID, NEWEST_FIRST, OLDEST_FIRST};
-}
 
 pub(super) fn put(conn: &Connection, batcher: &BatcherName, letter: &DeadLetter) -> Moved<()> {
     conn.prepare_cached(PUT)?.execute((

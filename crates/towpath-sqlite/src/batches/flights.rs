@@ -18,8 +18,8 @@ macro_rules! flight_columns {
 }
 pub(super) use flight_columns;
 
-const LOAD: &str = concat!("SELECT ", flight_columns!(), ", batch FROM batch_flight WHERE batcher = ?1 AND batch_id = ?2");
-const SERIAL_OF: &str = "SELECT batch_id FROM batch_flight WHERE batcher = ?1 AND bk = ?2 AND serial = 1";
+pub(super) const LOAD: &str = concat!("SELECT ", flight_columns!(), ", batch FROM batch_flight WHERE batcher = ?1 AND batch_id = ?2");
+pub(super) const SERIAL_OF: &str = "SELECT batch_id FROM batch_flight WHERE batcher = ?1 AND bk = ?2 AND serial = 1";
 const INSERT: &str = concat!(
     "INSERT INTO batch_flight (batcher, ",
     flight_columns!(),
@@ -27,11 +27,6 @@ const INSERT: &str = concat!(
 );
 const UPDATE: &str = "UPDATE batch_flight SET token = ?3, attempt = ?4, at_ms = ?5 WHERE batcher = ?1 AND batch_id = ?2";
 const FORGET: &str = "DELETE FROM batch_flight WHERE batcher = ?1 AND batch_id = ?2";
-
-#[cfg(test)]
-pub(crate) mod sql {
-    pub(crate) use super::{LOAD, SERIAL_OF};
-}
 
 /// The flight, and the number of its messages.
 pub(super) fn load(conn: &Connection, batcher: &BatcherName, id: &BatchId) -> Moved<Option<(Flight, Option<i64>)>> {

@@ -14,26 +14,22 @@ use crate::trouble::Moved;
 
 pub(super) use dead_letters::{one as dead_letter, page as dead_letters};
 
-const DUE_KEYS: &str = "SELECT deadline_ms, bk FROM batch_open WHERE batcher = ?1 AND armed = 1 ORDER BY deadline_ms, bk LIMIT ?2";
-const DUE_FLIGHTS: &str = "SELECT at_ms, batch_id FROM batch_flight WHERE batcher = ?1 ORDER BY at_ms, batch_id LIMIT ?2";
+pub(super) const DUE_KEYS: &str =
+    "SELECT deadline_ms, bk FROM batch_open WHERE batcher = ?1 AND armed = 1 ORDER BY deadline_ms, bk LIMIT ?2";
+pub(super) const DUE_FLIGHTS: &str = "SELECT at_ms, batch_id FROM batch_flight WHERE batcher = ?1 ORDER BY at_ms, batch_id LIMIT ?2";
 const COUNTS: &str = "SELECT (SELECT count(*) FROM batch_open WHERE batcher = ?1), \
      (SELECT coalesce(sum(size), 0) FROM batch_open WHERE batcher = ?1), (SELECT count(*) FROM batch_flight WHERE batcher = ?1), \
      (SELECT count(*) FROM dead_letter WHERE batcher = ?1)";
-const OPEN: &str = concat!(
+pub(super) const OPEN: &str = concat!(
     "SELECT bk, ",
     open_columns!(),
     " FROM batch_open WHERE batcher = ?1 AND (first_ms, bk) > (?2, ?3) ORDER BY first_ms, bk LIMIT ?4"
 );
-const IN_FLIGHT: &str = concat!(
+pub(super) const IN_FLIGHT: &str = concat!(
     "SELECT ",
     flight_columns!(),
     " FROM batch_flight WHERE batcher = ?1 AND (at_ms, batch_id) > (?2, ?3) ORDER BY at_ms, batch_id LIMIT ?4"
 );
-
-#[cfg(test)]
-pub(crate) mod sql {
-    pub(crate) use super::{DUE_FLIGHTS, DUE_KEYS, IN_FLIGHT, OPEN};
-}
 
 pub(super) fn due(conn: &Connection, batcher: &BatcherName, limit: usize, now: Timestamp) -> Moved<DueBatches> {
     let (keys, next_key) = earliest(conn, DUE_KEYS, batcher, limit, now)?;

@@ -6,7 +6,7 @@ use towpath_core::batch::Message;
 use crate::trouble::Moved;
 
 const APPEND: &str = "INSERT INTO batch_message (batch, body) VALUES (?1, ?2)";
-pub(crate) const OF: &str = "SELECT seq, body FROM batch_message WHERE batch = ?1 ORDER BY seq LIMIT ?2";
+pub(super) const OF: &str = "SELECT seq, body FROM batch_message WHERE batch = ?1 ORDER BY seq LIMIT ?2";
 const HAND_OVER: &str = "UPDATE batch_message SET batch = ?2 WHERE batch = ?1 AND seq <= ?3";
 const FORGET: &str = "DELETE FROM batch_message WHERE batch = ?1";
 

@@ -15,7 +15,7 @@ macro_rules! open_columns {
 }
 pub(super) use open_columns;
 
-const LOAD: &str = concat!("SELECT ", open_columns!(), ", batch FROM batch_open WHERE batcher = ?1 AND bk = ?2");
+pub(super) const LOAD: &str = concat!("SELECT ", open_columns!(), ", batch FROM batch_open WHERE batcher = ?1 AND bk = ?2");
 const SAVE: &str = concat!(
     "INSERT INTO batch_open (batcher, bk, ",
     open_columns!(),
@@ -23,12 +23,7 @@ const SAVE: &str = concat!(
      deadline_ms = ?5, reason = ?6, sealed = ?7, bytes = ?8, size = ?9, armed = ?10, batch = ?11"
 );
 const FORGET: &str = "DELETE FROM batch_open WHERE batcher = ?1 AND bk = ?2";
-const EARLIEST: &str = "SELECT deadline_ms FROM batch_open WHERE batcher = ?1 AND armed = 1 ORDER BY deadline_ms LIMIT 1";
-
-#[cfg(test)]
-pub(crate) mod sql {
-    pub(crate) use super::{EARLIEST, LOAD};
-}
+pub(super) const EARLIEST: &str = "SELECT deadline_ms FROM batch_open WHERE batcher = ?1 AND armed = 1 ORDER BY deadline_ms LIMIT 1";
 
 /// The batch, and the number of its messages.
 pub(super) fn load(conn: &Connection, batcher: &BatcherName, key: &BatchKey) -> Moved<Option<(OpenBatch, i64)>> {

@@ -12,7 +12,7 @@ use crate::trouble::Moved;
 const LOAD: &str = "SELECT until_ms FROM batch_seen WHERE batcher = ?1 AND id = ?2";
 const PUT: &str =
     "INSERT INTO batch_seen (batcher, id, until_ms) VALUES (?1, ?2, ?3) ON CONFLICT (batcher, id) DO UPDATE SET until_ms = ?3";
-pub(crate) const OVER: &str = "SELECT batcher, id FROM batch_seen WHERE until_ms <= ?1 ORDER BY until_ms LIMIT ?2";
+pub(super) const OVER: &str = "SELECT batcher, id FROM batch_seen WHERE until_ms <= ?1 ORDER BY until_ms LIMIT ?2";
 const DROP: &str = "DELETE FROM batch_seen WHERE batcher = ?1 AND id = ?2";
 
 /// Every message sweeps so many ids that are over: more go than come.
