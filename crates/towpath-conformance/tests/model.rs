@@ -15,4 +15,5 @@ towpath_conformance::lock_differential!(ModelBackend, OldCallers::Some, seeds = 
 
 towpath_conformance::batches_differential!(ModelBackend, seeds = 100, operations = 300);
 
+towpath_conformance::batch_histories!(ModelBackend, 25 of 700);
 towpath_conformance::histories!(ModelBackend, locks = 20 of 3_000, permits = 8 of 2_500);

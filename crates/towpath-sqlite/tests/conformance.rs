@@ -53,6 +53,7 @@ mod on_disk {
     towpath_conformance::batches_suite!(OnDisk);
     towpath_conformance::differential!(OnDisk, seeds = 200, operations = 300);
     towpath_conformance::limits_differential!(OnDisk, operations = 12_000);
+    towpath_conformance::batch_histories!(OnDisk, 8 of 700);
     towpath_conformance::batches_differential!(OnDisk, seeds = 60, operations = 300);
     towpath_conformance::lock_differential!(OnDisk, OldCallers::None, seeds = 100, operations = 200);
 }
@@ -91,5 +92,6 @@ mod in_memory {
     towpath_conformance::batches_suite!(InMemory);
     towpath_conformance::batches_differential!(InMemory, seeds = 100, operations = 300);
     towpath_conformance::limits_differential!(InMemory, operations = 12_000);
+    towpath_conformance::batch_histories!(InMemory, 25 of 700);
     towpath_conformance::histories!(InMemory, locks = 20 of 3_000, permits = 8 of 2_500);
 }
