@@ -112,7 +112,7 @@ impl Bench {
     /// Claims the open batch of a key under rules; it must be due.
     #[track_caller]
     pub fn claim_batch_under(&self, rules: Rules, key: &str, id: &str) -> impl Future<Output = ClaimedBatch> {
-        let (at, want) = (Location::caller(), claim_batch(&self.orders(), key, id, &rules));
+        let (at, want) = (Location::caller(), ClaimBatch { rules, ..claim_batch(&self.orders(), key, id, &Rules::default()) });
         async move {
             match self.try_claim_batch(want).await {
                 ClaimReply::Claimed(batch) => batch,

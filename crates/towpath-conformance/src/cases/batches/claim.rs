@@ -122,7 +122,7 @@ pub async fn a_lease_that_is_over_lets_another_take_the_same_batch(t: &mut Bench
     assert_eq!(t.try_take_over("b-1", "t-2").await, ClaimReply::Skip(Skip::NotDue));
     assert!(t.due_batches().await.flights.is_empty());
     t.advance_ms(1);
-    assert_eq!(t.due_batches().await.flights, [late.batch_id.clone()]);
+    assert_eq!(t.due_batches().await.flights, std::slice::from_ref(&late.batch_id));
     let taken = t.take_over("b-1", "t-2").await;
     assert_eq!((taken.attempt, &taken.messages, &taken.batch_id, &taken.key), (2, &late.messages, &late.batch_id, &late.key));
     assert_eq!((taken.first, taken.last, taken.reason), (late.first, late.last, late.reason));

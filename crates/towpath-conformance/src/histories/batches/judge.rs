@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use towpath_core::batch::{ClaimedBatch, DeadLetter, FinishReply, ReplayReply, Verb};
-use towpath_core::names::BatchId;
+use towpath_core::names::{BatchId, BatchToken};
 use towpath_core::payload::Payload;
 
 use crate::bench::texts;
@@ -53,6 +53,8 @@ pub(super) struct Judge {
     accepted: BTreeMap<usize, Vec<u64>>,
     /// What each batch is made of, from its first claim on.
     batches: BTreeMap<BatchId, Vec<Sent>>,
+    /// Who claimed it last: nobody else may settle it.
+    holders: BTreeMap<BatchId, BatchToken>,
     /// What was claimed, by key, in order: the same as was accepted.
     claimed: BTreeMap<usize, Vec<u64>>,
     /// What arrived, and how often.
@@ -78,6 +80,7 @@ impl Judge {
 
     pub(super) fn claimed(&mut self, batch: &ClaimedBatch, max_messages: u64, seed: u64) {
         self.tally.reclaimed += u64::from(batch.attempt > 1);
+        self.holders.insert(batch.batch_id.clone(), batch.token.clone());
         let content = if batch.payload.is_some() { self.content_of(&batch.batch_id) } else { content(&batch.messages) };
         assert!(!content.is_empty() && content.len() as u64 <= max_messages, "seed {seed}: {content:?}");
         match self.batches.get(&batch.batch_id) {
@@ -107,6 +110,9 @@ impl Judge {
 
     pub(super) fn settled(&mut self, batch: &ClaimedBatch, verb: &Verb, reply: FinishReply, seed: u64) {
         let id = &batch.batch_id;
+        if reply == FinishReply::Done {
+            assert_eq!(self.holders.get(id), Some(&batch.token), "seed {seed}: {id} was settled by one who had lost it");
+        }
         if reply == FinishReply::Lost || matches!(verb, Verb::Retry { .. }) {
             return;
         }

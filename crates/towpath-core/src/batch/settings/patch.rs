@@ -253,7 +253,7 @@ fn bad(field: &'static str, why: impl Into<String>) -> InvalidSettings {
     InvalidSettings::Bad { field, why: why.into() }
 }
 
-fn within<T: PartialOrd + ToString>(field: &'static str, given: Option<T>, min: T, max: T) -> Result<Option<T>, InvalidSettings> {
+fn within<T: PartialOrd + ToString + Copy>(field: &'static str, given: Option<T>, min: T, max: T) -> Result<Option<T>, InvalidSettings> {
     match given {
         Some(given) if !(given >= min && given <= max) => {
             Err(InvalidSettings::OutOfRange { field, given: given.to_string(), min: min.to_string(), max: max.to_string() })
