@@ -32,7 +32,7 @@ CREATE TABLE batch_flight (
   batcher  TEXT NOT NULL,
   batch_id TEXT NOT NULL,
   bk       TEXT NOT NULL,
-  batch    INTEGER,            -- whose messages; NULL: a replayed dead letter, which has a payload
+  batch    INTEGER,            -- whose messages; NULL: those of the entry
   token    TEXT,               -- who may settle it; NULL: it waits for the next attempt
   attempt  INTEGER NOT NULL,
   first_ms INTEGER NOT NULL,
@@ -40,7 +40,7 @@ CREATE TABLE batch_flight (
   reason   TEXT NOT NULL,
   at_ms    INTEGER NOT NULL,   -- the end of the lease, or when the next attempt is due
   serial   INTEGER NOT NULL,   -- the next batch of the key waits for it
-  payload  TEXT,               -- JSON
+  entry    TEXT,               -- JSON: the dead letter that was replayed
   PRIMARY KEY (batcher, batch_id)
 ) STRICT, WITHOUT ROWID;
 

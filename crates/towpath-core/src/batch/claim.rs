@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{BatcherId, CloseReason, Flight, KeyState, Message, OpenBatch, Rules};
+use super::{BatcherId, CloseReason, DeadLetter, Flight, KeyState, Message, OpenBatch, Rules};
 use crate::names::{BatchId, BatchKey, BatchToken};
 use crate::payload::Payload;
 use crate::time::Timestamp;
@@ -93,15 +93,16 @@ pub struct ClaimedBatch {
     pub last: Timestamp,
     /// What closed it.
     pub reason: CloseReason,
-    /// Its messages in the order in which they came; none when there is a payload.
+    /// Its messages in the order in which they came. A replayed entry of an old worker has none.
     pub messages: Vec<Message>,
     /// The body of a replayed dead letter, to be sent as it is.
     pub payload: Option<Payload>,
 }
 
 impl ClaimedBatch {
-    /// A flight that somebody holds, with its messages.
+    /// A flight that somebody holds, with its messages; those of a replayed dead letter are in its entry.
     pub fn new(flight: Flight, token: BatchToken, messages: Vec<Message>, now: Timestamp) -> Self {
+        let replayed = flight.replay.map(|entry| DeadLetter::parse(entry.to_bytes()));
         Self {
             batch_id: flight.batch_id,
             key: flight.key,
@@ -112,8 +113,8 @@ impl ClaimedBatch {
             first: flight.first,
             last: flight.last,
             reason: flight.reason,
-            messages,
-            payload: flight.payload,
+            messages: replayed.as_ref().map_or(messages, DeadLetter::messages),
+            payload: replayed.and_then(|letter| letter.payload()),
         }
     }
 }
@@ -182,7 +183,7 @@ pub fn claim(state: &mut KeyState, want: &ClaimBatch, sizes: &[u64], now: Timest
         reason,
         at: now + want.lease,
         serial: want.rules.serial,
-        payload: None,
+        replay: None,
     };
     Ok(Taken { flight, messages })
 }

@@ -1,8 +1,8 @@
 //! What could not be delivered, as one JSON text: the old worker's three fields, and all that a replay needs.
 
-use super::fields::{Fields, Object, array, quoted, string_or_number};
+use super::fields::{Fields, Object, array, elements, quoted, string, string_or_number};
 use super::message::hex;
-use super::{ClaimedBatch, CloseReason, Flight, SourceId, hash12};
+use super::{ClaimedBatch, CloseReason, Flight, Message, SourceId, hash12};
 use crate::names::{BatchId, BatchKey, BatcherName};
 use crate::payload::Payload;
 use crate::time::Timestamp;
@@ -114,16 +114,30 @@ impl DeadLetter {
         Self { id, key, reason, at, entry }
     }
 
+    /// What would have been sent, and is sent when it is replayed; `None` when there is nothing that could be.
+    pub fn payload(&self) -> Option<Payload> {
+        let fields = Fields::parse(self.entry.as_bytes()).ok()?;
+        Some(Payload::from_json(fields.given("payload")?.get().to_owned()))
+    }
+
+    /// The messages that it was made of, as they came, where they are written down.
+    pub fn messages(&self) -> Vec<Message> {
+        let fields = Fields::parse(self.entry.as_bytes()).unwrap_or_default();
+        let listed = fields.get("messages").and_then(elements).unwrap_or_default();
+        // What was no JSON was written as a text; a message is never one.
+        listed.into_iter().map(|message| Message::new(string(message).unwrap_or_else(|| message.get().to_owned()))).collect()
+    }
+
     /// The batch as it goes again: under the same id, with its attempts counted anew, due at once, beside the key's own order. `None`: there
     /// is nothing that could be sent.
     pub fn flight(&self, now: Timestamp) -> Option<Flight> {
         let fields = Fields::parse(self.entry.as_bytes()).ok()?;
-        let payload = fields.given("payload")?;
+        let payload = self.payload()?;
         let instant = |name: &str| fields.text(name).and_then(|at| Timestamp::from_iso(&at)).or(self.at).unwrap_or(now);
         let reason = fields.text("close_reason").and_then(|reason| reason.parse().ok());
         Some(Flight {
             batch_id: self.id.clone(),
-            key: self.key.clone().unwrap_or_else(|| key_of_payload(payload.get()).unwrap_or_else(|| key_of_id(&self.id))),
+            key: self.key.clone().unwrap_or_else(|| key_of_payload(payload.as_bytes()).unwrap_or_else(|| key_of_id(&self.id))),
             token: None,
             attempt: 0,
             first: instant("first_message_at"),
@@ -131,14 +145,14 @@ impl DeadLetter {
             reason: reason.unwrap_or(CloseReason::SilenceReached),
             at: now,
             serial: false,
-            payload: Some(Payload::from_json(payload.get().to_owned())),
+            replay: Some(self.entry.clone()),
         })
     }
 }
 
 /// What an old worker wrote has no key; its payload says which chat it was.
-fn key_of_payload(payload: &str) -> Option<BatchKey> {
-    let fields = Fields::parse(payload.as_bytes()).ok()?;
+fn key_of_payload(payload: &[u8]) -> Option<BatchKey> {
+    let fields = Fields::parse(payload).ok()?;
     let part = |name| fields.get(name).and_then(string_or_number);
     BatchKey::new(format!("unknown:{}:{}", part("channel")?, part("external_chat_id")?)).ok()
 }

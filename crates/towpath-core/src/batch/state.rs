@@ -87,8 +87,8 @@ pub struct Flight {
     pub at: Timestamp,
     /// It was claimed in turn: the next batch of its key waits for it.
     pub serial: bool,
-    /// The body of a replayed dead letter, which has no messages of its own.
-    pub payload: Option<Payload>,
+    /// The entry of the dead letter that it is, if it was replayed: what is sent is in it, and the messages too.
+    pub replay: Option<Payload>,
 }
 
 impl KeyState {

@@ -111,7 +111,7 @@ impl FlightView {
             first: flight.first,
             last: flight.last,
             reason: flight.reason,
-            replayed: flight.payload.is_some(),
+            replayed: flight.replay.is_some(),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::trouble::Moved;
 /// The columns that [`read`] expects.
 macro_rules! flight_columns {
     () => {
-        "batch_id, bk, token, attempt, first_ms, last_ms, reason, at_ms, serial, payload"
+        "batch_id, bk, token, attempt, first_ms, last_ms, reason, at_ms, serial, entry"
     };
 }
 pub(super) use flight_columns;
@@ -47,7 +47,7 @@ pub(super) fn read(row: &Row<'_>) -> Moved<Flight> {
         reason: reason(row, 6)?,
         at: instant(7)?,
         serial: row.get(8)?,
-        payload: row.get::<_, Option<String>>(9)?.map(Payload::from_json),
+        replay: row.get::<_, Option<String>>(9)?.map(Payload::from_json),
     })
 }
 
@@ -69,7 +69,7 @@ pub(super) fn insert(conn: &Connection, batcher: &BatcherName, flight: &Flight, 
         flight.reason.as_str(),
         flight.at.as_millis(),
         flight.serial,
-        flight.payload.as_ref().map(Payload::as_str),
+        flight.replay.as_ref().map(Payload::as_str),
         batch,
     ])?;
     Ok(())

@@ -40,11 +40,13 @@ fn an_entry_has_the_old_workers_fields_first_and_every_message_as_it_came() {
 
 #[test]
 fn a_replay_goes_out_as_it_was_under_the_same_id() {
-    let letter = letter(&[r#"{"text":"a"}"#]);
+    let letter = letter(&[r#"{"text":"a"}"#, "not json"]);
     let flight = letter.flight(at(99_000)).unwrap();
-    assert_eq!((flight.batch_id.as_str(), flight.attempt, flight.at, flight.token), ("b-1", 0, at(99_000), None));
+    assert_eq!((flight.batch_id.as_str(), flight.attempt, flight.at, &flight.token), ("b-1", 0, at(99_000), &None));
     assert_eq!((flight.first, flight.last, flight.reason), (at(1_000), at(5_000), CloseReason::SilenceReached));
-    assert_eq!(parsed(&flight.payload.unwrap()), parsed(&letter.entry)["payload"]);
+    let again = ClaimedBatch::new(flight, BatchToken::new("t-2").unwrap(), Vec::new(), at(99_000));
+    assert_eq!(parsed(again.payload.as_ref().unwrap()), parsed(&letter.entry)["payload"]);
+    assert_eq!(again.messages, batch(&[r#"{"text":"a"}"#, "not json"]).messages, "should it fail again, nothing is lost");
 }
 
 #[test]
