@@ -11,6 +11,7 @@ use towpath_core::names::{CallId, FunctionKey, WorkerId};
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, REMEMBERED_FOR};
 
+use crate::batches::BatchMemory;
 use crate::rows::{self, Stored, call_columns};
 use crate::trouble::{Moved, Trouble};
 
@@ -86,6 +87,7 @@ pub(crate) struct Memory {
     /// Calls in workers' hands: each will be answered soon, and need not be read again for that.
     running: HashMap<CallId, Stored>,
     next_seq: i64,
+    pub(crate) batches: BatchMemory,
     /// When locks that nobody uses were last looked for.
     pub(crate) locks_swept_at: Option<Timestamp>,
 }
@@ -105,6 +107,7 @@ impl Memory {
             Ok(())
         })?;
         each(conn, RUNNING, |row| memory.load_running(row))?;
+        memory.batches = BatchMemory::load(conn)?;
         Ok(memory)
     }
 

@@ -1,9 +1,11 @@
 //! Questions that people ask, and what they get to see. Engine loops never ask these.
 
+mod batch;
 mod filter;
 mod lock;
 mod view;
 
+pub use batch::{BatchCounts, BatchView, Cursor, CursorPage, DeadLetterQuery, FlightView, OpenBatchView};
 pub use filter::{CallFilter, Page, PageRequest};
 pub use lock::{LockPage, LockQuery, LockView, PermitView};
 pub use view::{CallView, FunctionCounts, FunctionView, StoreStatus};
