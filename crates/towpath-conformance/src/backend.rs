@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use towpath_core::batch::Layout;
 use towpath_core::clock::Clock;
-use towpath_core::store::Store;
+use towpath_core::store::{BatchStore, Store};
 
 use crate::model::ModelStore;
 
@@ -18,6 +19,11 @@ pub trait Backend: Send + Sync {
     /// may leave a gap: cursors still lead from page to page, but cannot be compared.
     fn counts_without_gaps(&self) -> bool {
         true
+    }
+
+    /// Which keys the batcher of the cases has; `None` is the store's choice.
+    fn layout(&self) -> Option<Layout> {
+        None
     }
 
     /// Whether turns are heard in the order in which they came, and none of before. Where several servers tell of them, only those at one
@@ -35,6 +41,11 @@ pub trait UnderTest: Send + Sync {
 
     /// Stops the store as the end of its process would, and opens what it has kept, under the same clock.
     async fn reopen(&mut self);
+
+    /// The batches of the store, where it has any. The cases that need them are a suite of their own, [`batches_suite!`](crate::batches_suite).
+    fn batches(&self) -> Option<Arc<dyn BatchStore>> {
+        None
+    }
 
     /// The commands of an old caller on the same keys, where old callers can reach the store at all. The cases that need them are a suite
     /// of their own, [`old_callers_suite!`](crate::old_callers_suite).
@@ -79,6 +90,10 @@ impl UnderTest for ModelUnderTest {
 
     async fn reopen(&mut self) {
         self.store = self.store.reopened();
+    }
+
+    fn batches(&self) -> Option<Arc<dyn BatchStore>> {
+        Some(Arc::new(self.store.clone()))
     }
 
     fn old_caller(&self) -> Option<Arc<dyn OldCaller>> {

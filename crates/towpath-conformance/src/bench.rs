@@ -2,6 +2,7 @@
 //!
 //! A verb that expects something says where in the case it was disappointed; every other verb returns the reply as it came.
 
+mod batches;
 mod locks;
 
 use std::future::Future;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use towpath_core::batch::Layout;
 use towpath_core::call::{Answer, Call, CallState, Outcome};
 use towpath_core::clock::{Clock, VirtualClock};
 use towpath_core::ids::DeliveryId;
@@ -21,6 +23,8 @@ use towpath_core::store::{
 };
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, Offer, RegisterWorker};
+
+pub use batches::texts;
 
 use crate::backend::{Backend, OldCaller, UnderTest};
 use crate::waiting::Waiting;
@@ -35,6 +39,7 @@ pub struct Bench {
     under_test: Box<dyn UnderTest>,
     store: Arc<dyn Store>,
     calls_made: AtomicU64,
+    layout: Option<Layout>,
 }
 
 /// A delivery together with the worker that holds it.
@@ -76,7 +81,7 @@ impl Bench {
         let clock = VirtualClock::new();
         let under_test = backend.fresh(Arc::new(clock.clone())).await;
         let store = under_test.store();
-        Self { clock, under_test, store, calls_made: AtomicU64::new(0) }
+        Self { clock, under_test, store, calls_made: AtomicU64::new(0), layout: backend.layout() }
     }
 
     /// The store itself, for what has no verb.

@@ -1,7 +1,10 @@
 //! The list of all cases, and the macro that makes one named test of each.
 
+mod batches;
+
 use std::time::Duration;
 
+pub use batches::all_cases_of_batches;
 use futures_util::future::LocalBoxFuture;
 
 use crate::backend::Backend;
@@ -524,14 +527,23 @@ mod tests {
             ("permits", include_str!("cases/permits.rs")),
             ("locks_old_callers", include_str!("cases/locks/old_callers.rs")),
             ("reopen", include_str!("cases/reopen.rs")),
+            ("batches_ingest", include_str!("cases/batches/ingest.rs")),
+            ("batches_claim", include_str!("cases/batches/claim.rs")),
+            ("batches_finish", include_str!("cases/batches/finish.rs")),
+            ("batches_seal", include_str!("cases/batches/seal.rs")),
+            ("batches_dead_letters", include_str!("cases/batches/dead_letters.rs")),
+            ("batches_lists", include_str!("cases/batches/lists.rs")),
+            ("batches_wakes", include_str!("cases/batches/wakes.rs")),
+            ("batches_settings", include_str!("cases/batches/settings.rs")),
+            ("batches_reopen", include_str!("cases/batches/reopen.rs")),
         ];
         let mut written = BTreeSet::new();
         for (room, text) in rooms {
             let names = text.lines().filter_map(|line| line.strip_prefix("pub async fn ")?.split('(').next());
             written.extend(names.map(|name| format!("{room}::{name}")));
         }
-        let listed: BTreeSet<_> =
-            super::all_cases().iter().chain(&super::all_cases_of_old_callers()).map(|case| case.name.to_owned()).collect();
+        let lists = [super::all_cases(), super::all_cases_of_old_callers(), super::all_cases_of_batches()];
+        let listed: BTreeSet<_> = lists.iter().flatten().map(|case| case.name.to_owned()).collect();
         assert_eq!(listed, written, "add the case to the list in suite.rs");
     }
 }

@@ -1,5 +1,6 @@
 //! Short words for long types, so that a case reads as a sentence. All of them panic on a name that the core refuses.
 
+mod batches;
 mod locks;
 
 use std::time::Duration;
@@ -10,6 +11,9 @@ use towpath_core::payload::Payload;
 use towpath_core::store::SubmitCall;
 use towpath_core::worker::{FunctionDefinition, Offer};
 
+pub use batches::{
+    BATCH_LEASE, MessageWords, batch_id, batch_key, batch_token, batcher, claim_batch, given_up, message, source, unreadable,
+};
 pub use locks::{LockWords, PermitWords, execution, lock_id, node, of_lock_id, read, request, scope, semaphore, waiter, want, write};
 
 /// A call's id.

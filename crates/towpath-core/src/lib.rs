@@ -9,6 +9,7 @@
 //! | [`lock`], [`permit`] | who holds a scope, under which fence, until when; semaphores and read/write locks as weighted permits |
 //! | [`worker`] | functions, their policies, and the workers that serve them |
 //! | [`limit`] | rules, and the decision [`limit::take`]: how many, in how long, when there is room again |
+//! | [`batch`] | messages gathered per key: when a batch closes, who delivers it, what is sent, what becomes a dead letter |
 //! | [`inspect`] | the questions people ask: filters, pages, views |
 //! | [`store`] | the traits that a store implements: one method is one atomic move |
 //!
@@ -31,6 +32,7 @@
 //! assert!(matches!(reply, CallReply::Claimed { number: 1, .. }));
 //! ```
 
+pub mod batch;
 pub mod call;
 pub mod clock;
 pub mod ids;

@@ -150,8 +150,10 @@ macro_rules! name {
     };
 }
 
+mod batches;
 mod locks;
 
+pub use batches::{BATCH_KEY_BYTES_MAX, BatchId, BatchKey, BatchToken, BatcherName};
 pub use locks::{ExecutionId, LockId, LockScope, NodeId, RequestId, WaiterId, WorkflowLabel};
 
 name!(

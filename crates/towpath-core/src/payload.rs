@@ -26,6 +26,11 @@ impl Payload {
         &self.0
     }
 
+    /// The text as bytes, without copying them.
+    pub fn to_bytes(&self) -> Bytes {
+        self.0.clone()
+    }
+
     /// The text, or the empty string should the bytes not be UTF-8, which JSON always is.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()

@@ -1,6 +1,8 @@
 //! Instants of the store's clock, in whole milliseconds, and in microseconds where limits count. Arithmetic saturates: no input can make it
 //! wrap or panic.
 
+mod iso;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -48,6 +50,20 @@ impl Timestamp {
         let (year, month, day) = civil_date(days);
         let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
         format!("{:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z", year.clamp(0, 9_999))
+    }
+
+    /// The instant that a text names: a date, or a date and a time, with or without an offset; without one it is UTC. Finer than a
+    /// millisecond is cut off. `None`: it cannot be read.
+    ///
+    /// ```
+    /// use towpath_core::time::Timestamp;
+    ///
+    /// let noon = Timestamp::from_iso("2027-01-15T11:00:00+03:00").unwrap();
+    /// assert_eq!(noon.to_iso(), "2027-01-15T08:00:00.000Z");
+    /// assert_eq!(Timestamp::from_iso("yesterday"), None);
+    /// ```
+    pub fn from_iso(text: &str) -> Option<Self> {
+        iso::parse(text.trim()).map(Self)
     }
 
     /// How long after `earlier` this is; zero when it is not after it.

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use tokio::sync::{Notify, mpsc};
 use towpath_core::call::Call;
-use towpath_core::names::{CallId, NodeId, WaiterId, WorkerId};
-use towpath_core::store::{CallNews, CallWatch, LockNews, LockWakes};
+use towpath_core::names::{BatcherName, CallId, NodeId, WaiterId, WorkerId};
+use towpath_core::store::{BatchNews, BatchWakes, CallNews, CallWatch, LockNews, LockWakes};
+use towpath_core::time::Timestamp;
 
 /// Everyone who listens.
 #[derive(Debug, Default)]
@@ -16,6 +17,7 @@ pub(crate) struct Ears {
     calls: Mutex<HashMap<CallId, Vec<Arc<Ear>>>>,
     workers: Mutex<HashMap<WorkerId, Arc<Notify>>>,
     nodes: Mutex<Vec<(NodeId, mpsc::UnboundedSender<WaiterId>)>>,
+    dispatchers: Mutex<Vec<(BatcherName, mpsc::UnboundedSender<Timestamp>)>>,
 }
 
 /// One watcher of one call.
@@ -62,6 +64,22 @@ impl Ears {
         for waiter in waiters {
             for (_, node) in lock(&self.nodes).iter().filter(|(node, _)| node.as_str() == waiter.node()) {
                 let _a_node_that_left_asks_no_more = node.send(waiter.clone());
+            }
+        }
+    }
+
+    pub(crate) fn listen_for_due(&self, batcher: &BatcherName) -> Box<dyn BatchWakes> {
+        let (sender, dues) = mpsc::unbounded_channel();
+        let mut dispatchers = lock(&self.dispatchers);
+        dispatchers.retain(|(_, sender)| !sender.is_closed());
+        dispatchers.push((batcher.clone(), sender));
+        Box::new(Dues { dues })
+    }
+
+    pub(crate) fn tell_dues(&self, dues: &[(BatcherName, Timestamp)]) {
+        for (batcher, at) in dues {
+            for (_, dispatcher) in lock(&self.dispatchers).iter().filter(|(name, _)| name == batcher) {
+                let _a_dispatcher_that_left_claims_no_more = dispatcher.send(*at);
             }
         }
     }
@@ -126,6 +144,21 @@ impl LockWakes for Turns {
     async fn next(&mut self) -> LockNews {
         match self.turns.recv().await {
             Some(waiter) => LockNews::Turn(waiter),
+            None => std::future::pending().await, // the store is gone; silence proves nothing
+        }
+    }
+}
+
+/// One dispatcher's ear.
+struct Dues {
+    dues: mpsc::UnboundedReceiver<Timestamp>,
+}
+
+#[async_trait]
+impl BatchWakes for Dues {
+    async fn next(&mut self) -> BatchNews {
+        match self.dues.recv().await {
+            Some(at) => BatchNews::Due(at),
             None => std::future::pending().await, // the store is gone; silence proves nothing
         }
     }

@@ -22,11 +22,12 @@
 //! | `writer` | the one thread that writes: takes what piled up, one transaction, one commit, then all answers |
 //! | `memory` | what the writer knows by heart: functions, workers, counts; rebuilt from the file whenever in doubt |
 //! | `rows` | records to columns and back |
-//! | `calls`, `claims`, `registry`, `locks`, `permits`, `limits`, `timers`, `inspect` | the moves |
+//! | `calls`, `claims`, `registry`, `locks`, `permits`, `limits`, `batches`, `timers`, `inspect` | the moves |
 //! | `waiters` | the queues of locks and permits |
 //! | `ears` | wake-ups after a commit |
 //! | [`floor`] | the bare loop that the store is measured against |
 
+mod batches;
 mod calls;
 mod claims;
 mod ears;

@@ -12,6 +12,7 @@ use towpath_core::names::{CallId, FunctionKey, WorkerId};
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, REMEMBERED_FOR};
 
+use crate::batches::BatchMemory;
 use crate::rows::{self, Stored, call_columns};
 use crate::trouble::{Moved, Trouble};
 
@@ -89,6 +90,7 @@ pub(crate) struct Memory {
     next_seq: i64,
     /// Rules of limits that were written down lately.
     pub(crate) noted: Noted,
+    pub(crate) batches: BatchMemory,
     /// When locks that nobody uses were last looked for.
     pub(crate) locks_swept_at: Option<Timestamp>,
 }
@@ -108,6 +110,7 @@ impl Memory {
             Ok(())
         })?;
         each(conn, RUNNING, |row| memory.load_running(row))?;
+        memory.batches = BatchMemory::load(conn)?;
         Ok(memory)
     }
 

@@ -11,7 +11,7 @@ fn plan(sql: &str) -> String {
     details.map(Result::unwrap).collect::<Vec<_>>().join("; ")
 }
 
-fn check(sql: &str, index: &str) {
+pub(crate) fn check(sql: &str, index: &str) {
     let plan = plan(sql);
     assert!(plan.contains(index), "{sql}\nhas the plan: {plan}");
     assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{sql}\nhas the plan: {plan}");

@@ -31,7 +31,7 @@ use crate::memory::Memory;
 use crate::open::{self, OpenError, OpenOptions};
 use crate::trouble::{Moved, Trouble};
 use crate::writer::{Order, Signals, Stats, Tx, Writer, early_job, job};
-use crate::{calls, inspect, limits, locks, permits, registry, timers};
+use crate::{batches, calls, inspect, limits, locks, permits, registry, timers};
 
 /// Orders that may wait for the writer; whoever comes later waits for room, so a slow disk is felt and not buffered.
 const ORDERS: usize = 4_096;
@@ -47,7 +47,8 @@ pub struct SqliteStore {
     due: watch::Receiver<Option<Timestamp>>,
     functions: watch::Receiver<u64>,
     config: watch::Receiver<u64>,
-    clock: Arc<dyn Clock>,
+    pub(crate) batchers: watch::Receiver<u64>,
+    pub(crate) clock: Arc<dyn Clock>,
     stats: Arc<Stats>,
     name: String,
     durability: Durability,
@@ -77,16 +78,17 @@ impl SqliteStore {
                 memory = Memory::load(conn)?;
             }
             let next_due = timers::next_due(conn, &memory)?;
-            Ok((memory, next_due))
+            Ok((memory, next_due, batches::settings_version(conn)?))
         };
-        let (memory, next_due) = load(&opened.writer).map_err(|trouble: Trouble| unreadable(trouble.to_string()))?;
+        let (memory, next_due, batchers_version) = load(&opened.writer).map_err(|trouble: Trouble| unreadable(trouble.to_string()))?;
         let durability = if opened.reader.is_some() { Durability::Fsync } else { Durability::Memory };
         let (ears, stats) = (Arc::new(Ears::default()), Arc::new(Stats::default()));
         let (due, due_seen) = watch::channel(next_due);
         // Whoever starts at 0 shall hear of the functions that are already there.
         let (functions, functions_seen) = watch::channel(u64::from(memory.functions().next().is_some()));
         let (config, config_seen) = watch::channel(0);
-        let signals = Signals { ears: Arc::clone(&ears), due, functions, config, stats: Arc::clone(&stats) };
+        let (batchers, batchers_seen) = watch::channel(batchers_version);
+        let signals = Signals { ears: Arc::clone(&ears), due, functions, config, batchers, stats: Arc::clone(&stats) };
         let (orders, inbox) = mpsc::channel(ORDERS);
         let name = opened.name.clone();
         let writer =
@@ -101,6 +103,7 @@ impl SqliteStore {
             due,
             functions,
             config,
+            batchers: batchers_seen,
             clock,
             stats,
             name: opened.name,
@@ -119,7 +122,7 @@ impl SqliteStore {
     }
 
     /// What is said when the writer is not there any more.
-    fn gone(&self) -> StoreError {
+    pub(crate) fn gone(&self) -> StoreError {
         StoreError::Unavailable(if self.closing.load(Ordering::Acquire) {
             StoreTrouble::Closed
         } else {
@@ -142,7 +145,10 @@ impl SqliteStore {
     }
 
     /// Runs a read beside the writer, or on it where there is only its connection.
-    async fn read<R: Send + 'static>(&self, mut run: impl FnMut(&Connection) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {
+    pub(crate) async fn read<R: Send + 'static>(
+        &self,
+        mut run: impl FnMut(&Connection) -> Moved<R> + Send + 'static,
+    ) -> Result<R, StoreError> {
         let Some(reads) = &self.reads else { return self.make(move |tx| run(tx.conn)).await };
         let (to, reply) = oneshot::channel();
         let read: Read = Box::new(move |conn| {

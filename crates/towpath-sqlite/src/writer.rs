@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use towpath_core::call::Call;
 use towpath_core::clock::Clock;
 use towpath_core::ids::DeliveryId;
-use towpath_core::names::{CallId, WaiterId, WorkerId};
+use towpath_core::names::{BatcherName, CallId, WaiterId, WorkerId};
 use towpath_core::store::{StoreError, StoreTrouble};
 use towpath_core::time::{Micros, Timestamp};
 
@@ -130,6 +130,8 @@ pub(crate) struct AfterCommit {
     pub(crate) silent: Vec<WorkerId>,
     /// Waiters of locks whose turn may have come.
     pub(crate) turns: Vec<WaiterId>,
+    /// Batchers of which something is due then.
+    pub(crate) batch_dues: Vec<(BatcherName, Timestamp)>,
     /// Functions that may have work for a parked claim.
     pub(crate) woken: HashSet<i64>,
     /// Something is due then, perhaps earlier than anything before.
@@ -138,6 +140,7 @@ pub(crate) struct AfterCommit {
     pub(crate) next_due: Option<Option<Timestamp>>,
     pub(crate) functions_changed: bool,
     pub(crate) config_version: Option<u64>,
+    pub(crate) batchers_version: Option<u64>,
     /// Records written or rewritten.
     pub(crate) moves: u64,
 }
@@ -161,6 +164,7 @@ pub(crate) struct Signals {
     pub(crate) due: watch::Sender<Option<Timestamp>>,
     pub(crate) functions: watch::Sender<u64>,
     pub(crate) config: watch::Sender<u64>,
+    pub(crate) batchers: watch::Sender<u64>,
     pub(crate) stats: Arc<Stats>,
 }
 
@@ -331,6 +335,7 @@ impl Writer {
             signals.ears.forget_worker(worker);
         }
         signals.ears.tell_turns(&after.turns);
+        signals.ears.tell_dues(&after.batch_dues);
         if let Some(next) = after.next_due {
             signals.due.send_replace(next);
         }
@@ -348,6 +353,9 @@ impl Writer {
         }
         if let Some(version) = after.config_version {
             signals.config.send_replace(version);
+        }
+        if let Some(version) = after.batchers_version {
+            signals.batchers.send_replace(version);
         }
     }
 

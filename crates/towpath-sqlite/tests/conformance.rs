@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use towpath_conformance::backend::{Backend, UnderTest};
 use towpath_core::clock::Clock;
-use towpath_core::store::Store;
+use towpath_core::store::{BatchStore, Store};
 use towpath_sqlite::{Location, OpenOptions, SqliteStore};
 
 fn open(location: Location, clock: &Arc<dyn Clock>) -> Arc<SqliteStore> {
@@ -36,6 +36,10 @@ impl UnderTest for FileUnderTest {
         Arc::clone(&self.store) as Arc<dyn Store>
     }
 
+    fn batches(&self) -> Option<Arc<dyn BatchStore>> {
+        Some(Arc::clone(&self.store) as Arc<dyn BatchStore>)
+    }
+
     async fn reopen(&mut self) {
         self.store.close().await;
         self.store = open(Location::Path(self.folder.path().to_owned()), &self.clock);
@@ -46,8 +50,11 @@ mod on_disk {
     use super::OnDisk;
 
     towpath_conformance::suite!(OnDisk);
+    towpath_conformance::batches_suite!(OnDisk);
     towpath_conformance::differential!(OnDisk, seeds = 200, operations = 300);
     towpath_conformance::limits_differential!(OnDisk, operations = 12_000);
+    towpath_conformance::batch_histories!(OnDisk, 8 of 700);
+    towpath_conformance::batches_differential!(OnDisk, seeds = 60, operations = 300);
     towpath_conformance::lock_differential!(OnDisk, OldCallers::None, seeds = 100, operations = 200);
 }
 
@@ -71,6 +78,10 @@ impl UnderTest for MemoryUnderTest {
         Arc::clone(&self.store) as Arc<dyn Store>
     }
 
+    fn batches(&self) -> Option<Arc<dyn BatchStore>> {
+        Some(Arc::clone(&self.store) as Arc<dyn BatchStore>)
+    }
+
     async fn reopen(&mut self) {}
 }
 
@@ -78,6 +89,9 @@ mod in_memory {
     use super::InMemory;
 
     towpath_conformance::suite!(InMemory);
+    towpath_conformance::batches_suite!(InMemory);
+    towpath_conformance::batches_differential!(InMemory, seeds = 100, operations = 300);
     towpath_conformance::limits_differential!(InMemory, operations = 12_000);
+    towpath_conformance::batch_histories!(InMemory, 25 of 700);
     towpath_conformance::histories!(InMemory, locks = 20 of 3_000, permits = 8 of 2_500);
 }

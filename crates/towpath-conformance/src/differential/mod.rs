@@ -2,6 +2,7 @@
 //!
 //! A disagreement is reported with the seed, the operation, both replies, and a list of operations cut down to what still disagrees.
 
+pub mod batches;
 mod coverage;
 mod generate;
 pub mod locks;

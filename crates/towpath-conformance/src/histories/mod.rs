@@ -1,6 +1,7 @@
 //! Random histories of clients that contend, crash and come back, judged without the model: nobody holds what another holds, fences only
 //! rise, and nobody is overtaken.
 
+mod batches;
 mod locks;
 mod permits;
 
@@ -41,7 +42,42 @@ macro_rules! histories {
     };
 }
 
+/// Makes the test of random histories of batches, in which dispatchers, drainers and the store itself die.
+///
+/// ```
+/// # mod tests {
+/// use towpath_conformance::backend::ModelBackend;
+///
+/// towpath_conformance::batch_histories!(ModelBackend, 25 of 700);
+/// # }
+/// ```
+#[macro_export]
+macro_rules! batch_histories {
+    ($backend:expr, $histories:literal of $steps:literal) => {
+        #[tokio::test]
+        async fn no_history_loses_a_message_or_settles_a_batch_twice_or_out_of_order() {
+            let tally = $crate::histories::check_batches(&$backend, 0..$histories, $steps).await;
+            println!("{tally:?}");
+        }
+    };
+}
+
+pub use batches::BatchTally;
 pub use permits::Units;
+
+/// Histories of four keys and three dispatchers that die. Panics with the seed of the first that is wrong.
+pub async fn check_batches(backend: &dyn Backend, seeds: Range<u64>, steps: usize) -> BatchTally {
+    let (histories, mut tally) = (seeds.end - seeds.start, BatchTally::default());
+    for seed in seeds {
+        let mut bench = Bench::new(backend).await;
+        tally = tally.plus(batches::run(&mut bench, &mut Dice::new(seed), steps).await);
+    }
+    let BatchTally { messages, duplicates, reclaimed, zombies_refused, repeated, dead, replayed } = tally;
+    let enough = messages > histories * steps as u64 / 5;
+    let eventful = [duplicates, reclaimed, zombies_refused, repeated, dead, replayed].iter().all(|count| *count >= histories);
+    assert!(enough && eventful, "histories in which nothing happens prove nothing: {tally:?}");
+    tally
+}
 
 /// Histories of six clients that contend for one lock. Panics with the seed of the first that is wrong.
 pub async fn check_locks(backend: &dyn Backend, seeds: Range<u64>, steps: usize) {

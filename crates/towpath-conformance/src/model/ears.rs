@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use tokio::sync::mpsc;
-use towpath_core::names::{CallId, NodeId, WaiterId, WorkerId};
-use towpath_core::store::{CallNews, CallWatch, LockNews, LockWakes};
+use towpath_core::names::{BatcherName, CallId, NodeId, WaiterId, WorkerId};
+use towpath_core::store::{BatchNews, BatchWakes, CallNews, CallWatch, LockNews, LockWakes};
+use towpath_core::time::Timestamp;
 
 use super::claim::WaitingClaim;
 
@@ -20,6 +21,8 @@ pub(super) struct Ears {
     watchers: BTreeMap<CallId, Vec<mpsc::UnboundedSender<CallNews>>>,
     /// Nodes that want to hear whose turn it is.
     nodes: Vec<(NodeId, mpsc::UnboundedSender<WaiterId>)>,
+    /// Dispatchers that want to hear when something is due earlier.
+    dispatchers: Vec<(BatcherName, mpsc::UnboundedSender<Timestamp>)>,
     /// Workers with a cancellation that they have not been told of.
     pub(super) wanted: BTreeSet<WorkerId>,
 }
@@ -58,6 +61,38 @@ impl Ears {
                 // A node that has left asks no more.
                 drop(node.send(waiter.clone()));
             }
+        }
+    }
+}
+
+impl Ears {
+    pub(super) fn listen_for_due(&mut self, batcher: &BatcherName) -> Dues {
+        self.dispatchers.retain(|(_, sender)| !sender.is_closed());
+        let (sender, dues) = mpsc::unbounded_channel();
+        self.dispatchers.push((batcher.clone(), sender));
+        Dues { dues }
+    }
+
+    /// Tells the dispatchers of a batcher when something is due.
+    pub(super) fn tell_due(&mut self, batcher: &BatcherName, at: Timestamp) {
+        for (_, dispatcher) in self.dispatchers.iter().filter(|(name, _)| name == batcher) {
+            let _a_dispatcher_that_left_claims_no_more = dispatcher.send(at);
+        }
+    }
+}
+
+/// One dispatcher's ear.
+pub(super) struct Dues {
+    dues: mpsc::UnboundedReceiver<Timestamp>,
+}
+
+#[async_trait]
+impl BatchWakes for Dues {
+    async fn next(&mut self) -> BatchNews {
+        match self.dues.recv().await {
+            Some(at) => BatchNews::Due(at),
+            // The store is gone; silence proves nothing.
+            None => std::future::pending().await,
         }
     }
 }

@@ -11,9 +11,11 @@
 //! | `registry` | when the count of changes rises, what may be forgotten |
 //! | `limits` | where a rule's state is kept, and what a reset counts |
 //! | `locks`, `permits` | what an execution holds, when a lock is due |
+//! | `batches` | what counts as open, whose batch is in flight, how lists are paged |
 //! | `timers` | what is due, in which order it happens |
 //! | `inspect` | how lists are ordered and paged |
 
+mod batches;
 mod calls;
 mod claim;
 mod ears;

@@ -13,6 +13,8 @@ use towpath_core::store::ConfigView;
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, REMEMBERED_FOR, WorkerView};
 
+use super::batches::BatchRecords;
+
 /// Everything that survives a restart.
 #[derive(Clone)]
 pub(super) struct Records {
@@ -34,6 +36,8 @@ pub(super) struct Records {
     pub(super) locks: BTreeMap<LockScope, LockState>,
     /// The semaphores and read/write locks of which anything is known.
     pub(super) permits: BTreeMap<(PermitKind, LockScope), PermitState>,
+    /// Batches and batchers.
+    pub(super) batches: BatchRecords,
     /// The shared configuration.
     pub(super) config: ConfigView,
     /// What is remembered of rules. Nothing is ever swept: what is over counts for nothing.
@@ -73,6 +77,7 @@ impl Default for Records {
             workers: BTreeMap::new(),
             locks: BTreeMap::new(),
             permits: BTreeMap::new(),
+            batches: BatchRecords::default(),
             config: ConfigView { version: 0, value: Payload::null(), updated_at: None },
             limits: BTreeMap::new(),
             limits_noted: BTreeSet::new(),

@@ -3,6 +3,7 @@
 //! What a caller must be ready for is a value of the reply: a lost lease, a duplicate, an overload. A [`StoreError`] is for what the
 //! caller did not cause.
 
+mod batches;
 mod calls;
 mod error;
 mod inspect;
@@ -11,6 +12,7 @@ mod locks;
 mod registry;
 mod timers;
 
+pub use batches::{BatchNews, BatchSource, BatchStore, BatchWakes, BatcherPut, DrainReply, Drained, DueBatches, StoredBatcher, Swept};
 pub use calls::{
     CallNews, CallStore, CallWatch, Cancelled, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, Ended, RenewCalls, Renewal,
     Replayed, SubmitCall, Submitted,

@@ -19,12 +19,10 @@ for i = 1, count do
 end
 if #changed > 0 then return changed end
 
--- Each is given its key and where its words begin and end.
-local own = {
-  COUNT = function(key, at)
-    if call('HINCRBY', key, ARGV[at], ARGV[at + 1]) == 0 then call('HDEL', key, ARGV[at]) end
-  end,
-  LIVES = function(key, from, to)
+local at = 2 * count + 2
+while at <= #ARGV do
+  local name, key, from, to = ARGV[at], KEYS[tonumber(ARGV[at + 1])], at + 3, at + 2 + tonumber(ARGV[at + 2])
+  if name == 'LIVES' then
     local written, n = {}, 0
     for i = from, to, 3 do
       local place, kept = tonumber(ARGV[i]), ARGV[i + 2]
@@ -33,22 +31,15 @@ local own = {
       n = n + 2
     end
     call('HSET', key, unpack(written))
-  end,
-  UNKEY = function(key, at)
-    if call('HGET', key, ARGV[at]) == ARGV[at + 1] then call('HDEL', key, ARGV[at]) end
-  end,
-  ACKDEL = function(key, from, to)
+  elseif name == 'ACKDEL' then
     call('XACK', key, unpack(ARGV, from, to))
     call('XDEL', key, unpack(ARGV, from + 1, to))
-  end,
-}
-local at = 2 * count + 2
-while at <= #ARGV do
-  local name, key, to = ARGV[at], KEYS[tonumber(ARGV[at + 1])], at + 2 + tonumber(ARGV[at + 2])
-  if own[name] then
-    own[name](key, at + 3, to)
+  elseif name == 'COUNT' then
+    if call('HINCRBY', key, ARGV[from], ARGV[from + 1]) == 0 then call('HDEL', key, ARGV[from]) end
+  elseif name == 'UNKEY' then
+    if call('HGET', key, ARGV[from]) == ARGV[from + 1] then call('HDEL', key, ARGV[from]) end
   else
-    call(name, key, unpack(ARGV, at + 3, to))
+    call(name, key, unpack(ARGV, from, to))
   end
   at = to + 1
 end

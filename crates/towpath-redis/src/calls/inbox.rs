@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use redis::Cmd;
 use towpath_core::names::CallId;
 use towpath_core::store::{CallNews, StoreError};
@@ -103,23 +102,20 @@ impl RedisStore {
 
 /// Reads an inbox as long as its store is open.
 async fn read_for_ever(shared: Weak<Shared>, inbox: String) {
-    let mut line = None;
+    let mut reading = None;
     while let Some(open) = shared.upgrade() {
         let link = open.link.clone();
         drop(open);
         let read = async {
-            let mut own = match line.take() {
+            let mut own = match reading.take() {
                 Some(own) => own,
-                None => link.exclusive(&inbox).await?,
+                None => Reading { line: link.exclusive(&inbox).await?, arrived: 0 },
             };
-            let first = peek(&mut own, &inbox).await?;
-            if let (Some(open), Some(first)) = (shared.upgrade(), first) {
-                fetch(&open, &mut own, &inbox, &first).await?;
-            }
-            Ok::<Exclusive, StoreError>(own)
+            own.go_on(&shared, &inbox).await?;
+            Ok::<Reading, StoreError>(own)
         };
         match read.await {
-            Ok(own) => line = Some(own),
+            Ok(own) => reading = Some(own),
             Err(error) => {
                 tracing::debug!(%error, "reading answers failed; trying again");
                 pause(RETRY).await;
@@ -128,38 +124,54 @@ async fn read_for_ever(shared: Weak<Shared>, inbox: String) {
     }
 }
 
-/// Blocks until there is an answer. It stays where it is: an answer is removed only after it has arrived.
-async fn peek(line: &mut Exclusive, inbox: &str) -> Result<Option<Bytes>, StoreError> {
-    let mut peek = Cmd::new();
-    peek.arg("BLMOVE").arg(inbox).arg(inbox).arg("RIGHT").arg("RIGHT").arg(BLOCK_S);
-    Ok(line.ask(&peek).await?.bytes().cloned())
+/// An inbox that is being read.
+struct Reading {
+    line: Exclusive,
+    /// How many of the oldest answers in it have been handed out.
+    arrived: usize,
 }
 
-/// Hands out all answers that are there, oldest first, and removes them. The first one is known and need not wait for the others.
-async fn fetch(shared: &Arc<Shared>, line: &mut Exclusive, inbox: &str, first: &[u8]) -> Result<(), StoreError> {
-    // Whoever wrote them may not know yet whether they are kept. Until they are, they stay where they are, and are looked at again.
-    shared.confirm(inbox).await?;
-    take_in(shared, first).await?;
-    let mut known = 1;
-    loop {
-        let mut all = Cmd::new();
+impl Reading {
+    /// Removes what has arrived, hands out what has come since, oldest first, and if that is nothing waits for the next one. An answer
+    /// is removed only after it has arrived. All this is one question, which the server is busy with only once.
+    async fn go_on(&mut self, shared: &Weak<Shared>, inbox: &str) -> Result<(), StoreError> {
+        let (mut trim, mut all, mut peek) = (Cmd::new(), Cmd::new(), Cmd::new());
+        let arrived = i64::try_from(std::mem::take(&mut self.arrived)).unwrap_or(FETCH_MAX);
+        trim.arg("LTRIM").arg(inbox).arg(0).arg(-arrived - 1);
         all.arg("LRANGE").arg(inbox).arg(-FETCH_MAX).arg(-1);
-        let answers = line.ask(&all).await?;
+        peek.arg("BLMOVE").arg(inbox).arg(inbox).arg("RIGHT").arg("RIGHT").arg(BLOCK_S);
+        self.line.tell(&[trim, all, peek]).await?;
+        self.line.hear().await?;
+        let answers = self.line.hear().await?;
         let answers = answers.items();
-        if answers.len() > known {
-            shared.confirm(inbox).await?; // some came since
+        let words = answers.iter().rev().map(|answer| answer.bytes().map(|answer| &answer[..]).unwrap_or_default());
+        let Some(open) = shared.upgrade() else { return Ok(()) };
+        self.arrived = hand_out_all(&open, inbox, words).await?;
+        drop(open);
+        let first = self.line.hear().await?;
+        if let (true, Some(first), Some(open)) = (answers.is_empty(), first.bytes(), shared.upgrade()) {
+            self.arrived = hand_out_all(&open, inbox, std::iter::once(&first[..])).await?;
+            tokio::task::yield_now().await; // whoever waited for it goes first
         }
-        for answer in answers.iter().rev().skip(known) {
-            take_in(shared, answer.bytes().map(|answer| &answer[..]).unwrap_or_default()).await?;
-        }
-        known = 0;
-        let mut trim = Cmd::new();
-        trim.arg("LTRIM").arg(inbox).arg(0).arg(-(i64::try_from(answers.len()).unwrap_or(FETCH_MAX)) - 1);
-        line.ask(&trim).await?;
-        if answers.len() < usize::try_from(FETCH_MAX).unwrap_or(usize::MAX) {
-            return Ok(());
-        }
+        Ok(())
     }
+}
+
+/// Hands answers out, and says how many they are. Whoever wrote them may not know yet whether they are kept. Until they are, they stay
+/// where they are, and are looked at again.
+async fn hand_out_all<'a>(
+    shared: &Arc<Shared>,
+    inbox: &str,
+    answers: impl ExactSizeIterator<Item = &'a [u8]>,
+) -> Result<usize, StoreError> {
+    let count = answers.len();
+    if count > 0 {
+        shared.confirm(inbox).await?;
+    }
+    for answer in answers {
+        take_in(shared, answer).await?;
+    }
+    Ok(count)
 }
 
 async fn take_in(shared: &Arc<Shared>, answer: &[u8]) -> Result<(), StoreError> {

@@ -3,6 +3,7 @@
 //! | room | what it does |
 //! |---|---|
 //! | `submit` | takes calls |
+//! | `shape` | calls on their way to the server |
 //! | `reserve` | ids and sequences in a Cluster |
 //! | `entry` | the stream's entries and the replies, as old peers write and read them |
 //! | `take` | delivers waiting calls to a worker |
@@ -28,6 +29,7 @@ pub(crate) mod old_peers;
 pub(crate) mod queue;
 mod replay;
 mod reserve;
+pub(crate) mod shape;
 pub(crate) mod submit;
 pub(crate) mod take;
 

@@ -1,37 +1,28 @@
-//! Taking calls. Those of one function that come at the same time go with one script.
+//! Taking calls. Those that come at the same time go with one script.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use redis::Value;
 use tokio::sync::oneshot;
-use towpath_core::call::{Call, CallState};
+use towpath_core::call::CallState;
 use towpath_core::names::CallId;
 use towpath_core::store::{Durability, StoreError, SubmitCall, Submitted};
 use towpath_core::time::{Timestamp, millis};
 use towpath_core::worker::HEALTHY_FOR;
 
-use super::entry::{self, Mark, added_fields, empty_item};
 use super::inbox::ReplyTo;
 use super::reserve::Reserved;
+use super::shape::{ToSubmit, write_calls};
 use crate::lane::heard;
-use crate::record::{INLINE_MAX, Life, request_in, write_request_lead};
+use crate::record::{Life, request_in};
 use crate::room::Room;
-use crate::script::{Args, SUBMIT};
+use crate::script::{Args, SUBMIT, SUBMIT_ONE};
 use crate::store::RedisStore;
 use crate::value;
 
-/// So many calls that come together are listed on a page, and not one by one.
-const PAGED_FROM: usize = 8;
-
-/// A call on its way to the server.
-#[derive(Clone)]
-pub(crate) struct ToSubmit {
-    call: Arc<SubmitCall>,
-    reply_to: ReplyTo,
-    /// Only in a Cluster, where the sequence is handed out beforehand.
-    sequence: u64,
-}
+/// So many calls of a function that come together are listed on a page, and not one by one.
+const PAGED_FROM: usize = 2;
 
 /// What the server made of it.
 pub(crate) enum Judged {
@@ -77,7 +68,7 @@ impl RedisStore {
         submitted
     }
 
-    /// Sends a call with those of the same function that are sent at the same time.
+    /// Sends a call with those that are sent at the same time.
     fn send_submit(
         &self,
         room: &Arc<Room>,
@@ -86,10 +77,10 @@ impl RedisStore {
         sequence: u64,
     ) -> oneshot::Receiver<Result<Judged, StoreError>> {
         let to_submit = ToSubmit { call: Arc::clone(call), reply_to, sequence };
-        let (store, flushed_room) = (self.clone(), Arc::clone(room));
-        room.submits.ask_one(to_submit, move |batch| {
-            let (store, room) = (store.clone(), Arc::clone(&flushed_room));
-            async move { store.flush_submits(&room, &batch).await }
+        let store = self.clone();
+        room.submits.ask_one((Arc::clone(room), to_submit), move |batch| {
+            let store = store.clone();
+            async move { store.flush_submits(&batch).await }
         })
     }
 
@@ -140,36 +131,55 @@ impl RedisStore {
         Ok(Submitted::Existing { call_id, state: life.call.state, deadline: life.call.deadline, durability })
     }
 
-    async fn flush_submits(&self, room: &Room, batch: &[ToSubmit]) -> Result<Vec<Judged>, StoreError> {
-        let (shared, keys, now) = (&self.shared, &room.keys, self.shared.now());
+    async fn flush_submits(&self, batch: &[(Arc<Room>, ToSubmit)]) -> Result<Vec<Judged>, StoreError> {
+        let judged = match batch {
+            [(room, one)] => self.submit_one(room, one).await?,
+            _ => None,
+        };
+        let judged = match judged {
+            Some(judged) => vec![judged],
+            None => self.submit_batch(batch).await?,
+        };
+        if let Some(due) = judged.iter().filter_map(accepted_deadline).min() {
+            self.shared.agenda.note(due);
+        }
+        Ok(judged)
+    }
+
+    /// One call that asks for nothing special is taken in fewer steps. `None`: it is not that simple.
+    async fn submit_one(&self, room: &Room, one: &ToSubmit) -> Result<Option<Judged>, StoreError> {
+        let (shared, now) = (&self.shared, self.shared.now());
+        let Some(args) = one.alone(room, now).filter(|_| !shared.link.is_cluster()) else { return Ok(None) };
+        let sequence = shared.keys.sequence();
+        let mut names: Vec<&str> = vec![&room.keys.calls, &room.keys.requests, &sequence];
+        names.extend(room.keys.of_submits());
+        let (reply, durability) = shared.run_durably(&SUBMIT_ONE, &names, &args).await?;
+        let accepted = value::text(&reply) == Some("A");
+        Ok(accepted.then_some(Judged::Accepted { deadline: now + one.call.timeout, durability }))
+    }
+
+    async fn submit_batch(&self, batch: &[(Arc<Room>, ToSubmit)]) -> Result<Vec<Judged>, StoreError> {
+        let (shared, now) = (&self.shared, self.shared.now());
         let cluster = shared.link.is_cluster();
-        let mut args = Args::with_capacity(16 + batch.len() * 4);
+        let groups = by_function(batch);
+        let mut args = Args::with_capacity(16 + batch.len() * 4 + groups.len() * 16);
         args.number(now.as_millis().saturating_sub(millis(HEALTHY_FOR)));
-        args.push(keys.line.as_str());
-        args.push(room.function.name.as_str());
         args.number(now.as_millis());
         args.flag(cluster);
-        let paged = !cluster && batch.len() >= PAGED_FROM;
-        args.flag(paged);
         let mut ids = HashSet::with_capacity(batch.len());
-        args.flag(batch.iter().all(|one| ids.insert(&one.call.call_id)));
-        write_batch(batch, &keys.line, (now, paged, cluster), &mut args);
-        let deadlines: Vec<Timestamp> = batch.iter().map(|one| now + one.call.timeout).collect();
+        args.flag(batch.iter().all(|(_, one)| ids.insert(&one.call.call_id)));
+        args.number(groups.len());
+        let first = &batch[groups[0].1[0]].0.keys;
         let sequence = shared.keys.sequence();
-        let mut names: Vec<&str> = vec![
-            &keys.calls,
-            &keys.requests,
-            &keys.due,
-            &keys.index,
-            &keys.counts,
-            &keys.idempotency,
-            &keys.definition,
-            &keys.workers,
-            &keys.stream,
-            &keys.pages,
-        ];
-        if !cluster {
-            names.push(&sequence);
+        let mut names: Vec<&str> = vec![&first.calls, &first.requests, if cluster { &first.stream } else { &sequence }];
+        for (room, places) in &groups {
+            let of_function: Vec<&ToSubmit> = places.iter().map(|place| &batch[*place].1).collect();
+            let paged = !cluster && of_function.len() >= PAGED_FROM;
+            args.push(room.keys.line.as_str());
+            args.push(room.function.name.as_str());
+            args.flag(paged);
+            write_calls(&of_function, &room.keys.line, (now, paged, cluster), &mut args);
+            names.extend(room.keys.of_submits());
         }
         let (reply, durability) = shared.run_durably(&SUBMIT, &names, &args).await?;
         let replies = match reply {
@@ -179,94 +189,27 @@ impl RedisStore {
         if replies.len() != batch.len() {
             return Err(StoreError::Corrupt(format!("{} submits had {} replies", batch.len(), replies.len())));
         }
-        let mut judged = Vec::with_capacity(replies.len());
-        for (reply, deadline) in replies.into_iter().zip(deadlines) {
-            judged.push(read_judgement(reply, deadline, durability)?);
+        let mut judged: Vec<Option<Judged>> = batch.iter().map(|_| None).collect();
+        for (place, reply) in groups.iter().flat_map(|(_, places)| places).zip(replies) {
+            let deadline = now + batch[*place].1.call.timeout;
+            judged[*place] = Some(read_judgement(reply, deadline, durability)?);
         }
-        if let Some(due) = judged.iter().filter_map(accepted_deadline).min() {
-            shared.agenda.note(due);
-        }
-        Ok(judged)
+        Ok(judged.into_iter().flatten().collect())
     }
 }
 
-/// Writes what the calls have in common once, and each call behind it.
-fn write_batch(batch: &[ToSubmit], function: &str, (now, paged, cluster): (Timestamp, bool, bool), args: &mut Args) {
-    let mut shapes: Vec<Shape> = Vec::new();
-    let mut numbers = Vec::with_capacity(batch.len());
-    let mut last: Option<&ToSubmit> = None;
-    for one in batch {
-        if !last.is_some_and(|earlier| one.has_the_shape_of(earlier)) {
-            shapes.push(one.shape(function, now, paged));
-        }
-        last = Some(one);
-        numbers.push(shapes.len());
+/// The places of each function's calls. Most batches are of one.
+fn by_function(batch: &[(Arc<Room>, ToSubmit)]) -> Vec<(&Arc<Room>, Vec<usize>)> {
+    let mut groups: Vec<(&Arc<Room>, Vec<usize>)> = Vec::new();
+    let mut known: HashMap<*const Room, usize> = HashMap::new();
+    for (place, (room, _)) in batch.iter().enumerate() {
+        let group = *known.entry(Arc::as_ptr(room)).or_insert_with(|| {
+            groups.push((room, Vec::new()));
+            groups.len() - 1
+        });
+        groups[group].1.push(place);
     }
-    args.number(shapes.len());
-    for shape in &shapes {
-        args.append(&shape.words);
-    }
-    for (one, number) in batch.iter().zip(numbers) {
-        let params = one.call.request.params.as_bytes();
-        let asked = shapes[number - 1].lead + params.len();
-        args.push(one.call.call_id.as_str());
-        args.push(params);
-        args.number(number);
-        args.number(if asked <= INLINE_MAX { asked } else { 0 });
-        if cluster {
-            args.number(one.sequence);
-        }
-    }
-}
-
-/// What calls have in common, as the script wants it.
-struct Shape {
-    words: Args,
-    /// The length of what stands before the params in a record.
-    lead: usize,
-}
-
-impl ToSubmit {
-    fn has_the_shape_of(&self, other: &Self) -> bool {
-        let plain = |one: &Self| {
-            let SubmitCall { request, fail_without_workers, .. } = &*one.call;
-            let extras = request.input_item.is_some() || request.idempotency_key.is_some() || request.depth > 0;
-            !extras && !fail_without_workers && request.parent.is_none() && request.traceparent.is_none()
-        };
-        let same_reply = self.reply_to.told == other.reply_to.told && self.reply_to.may_be_old == other.reply_to.may_be_old;
-        let same_times = self.call.timeout == other.call.timeout && self.call.retain == other.call.retain;
-        plain(self) && plain(other) && same_times && same_reply && (entry::is_inbox(&self.reply_to.told) || self.reply_to.told.is_empty())
-    }
-
-    /// All of the call but its id and params, as the script wants it.
-    fn shape(&self, function: &str, now: Timestamp, paged: bool) -> Shape {
-        let SubmitCall { call_id, request, timeout, retain, fail_without_workers } = &*self.call;
-        let call = Call::submitted(call_id.clone(), now, *timeout, *retain);
-        let due = call.deadline.as_millis().to_string();
-        let told = Some(&self.reply_to.told).filter(|channel| !channel.is_empty());
-        let channels: Vec<String> = told.map(|channel| channel.to_string()).into_iter().collect();
-        let key = request.idempotency_key.clone();
-        let mut rest = Vec::with_capacity(96);
-        Life { paged, ..Life::submitted(call, key.clone(), channels) }.write_rest(function, &mut rest);
-        let mut added = added_fields(request);
-        if self.reply_to.may_be_old {
-            added.extend(empty_item(request).iter().map(|word| word.as_bytes().to_vec()));
-        }
-        let lead = write_request_lead(request);
-        let mut words = Args::with_capacity(10 + added.len());
-        words.push(key.as_ref().map_or("", |key| key.as_str()));
-        words.push(if *fail_without_workers { "w" } else { "-" });
-        words.push(rest);
-        words.push(due);
-        words.push(request.input_item.as_ref().map_or(&b""[..], |item| item.as_bytes()));
-        words.push(if entry::is_inbox(&self.reply_to.written) { &*self.reply_to.written } else { "" });
-        words.number(millis(*timeout));
-        words.push(&lead);
-        words.push(Mark::write(millis(*retain), !self.reply_to.told.is_empty(), paged));
-        words.number(added.len());
-        added.iter().for_each(|word| words.push(word));
-        Shape { words, lead: lead.len() }
-    }
+    groups
 }
 
 fn accepted_deadline(judged: &Judged) -> Option<Timestamp> {

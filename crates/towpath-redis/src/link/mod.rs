@@ -5,6 +5,7 @@
 //! | `dial` | reaches a server, encrypts (`tls`), says who we are |
 //! | `wire` | one connection that many share |
 //! | `own` | one connection of one's own, and what it says (`reply`) |
+//! | `spare` | connections for scripts that come one at a time |
 //! | `line` | the shared connection to one server, made anew when it breaks |
 //! | `sentinel` | finds the master |
 //! | `cluster` | a line to each node, and who has which slot (`slots`) |
@@ -18,6 +19,7 @@ mod own;
 mod reply;
 mod sentinel;
 mod slots;
+mod spare;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -40,6 +42,7 @@ use dial::Dialer;
 use line::{ANSWER_WITHIN, Line, Target};
 use own::OwnWire;
 use sentinel::Sentinels;
+use spare::Spares;
 
 pub(crate) use error::{checked, trouble};
 pub(crate) use reply::Reply;
@@ -54,6 +57,8 @@ pub(crate) struct Link {
     way: Arc<Way>,
     /// For writes that wait until replicas have them: nothing else waits behind those. In a Cluster they go with all others.
     waiting: Option<Arc<Line>>,
+    /// Not used in a Cluster.
+    spares: Arc<Spares>,
     lives: watch::Sender<u64>,
 }
 
@@ -106,7 +111,7 @@ impl Link {
         match options.place.clone() {
             Place::Cluster(entrances) => {
                 let way = Arc::new(Way::Cluster(Cluster::open(dialer, entrances, lives.clone()).await?));
-                Ok(Self { way, waiting: None, lives })
+                Ok(Self { way, waiting: None, spares: Arc::default(), lives })
             }
             Place::Standalone(address) => Self::single(|| Target::Fixed(address.clone()), dialer, lives).await,
             Place::Sentinel { sentinels, master } => {
@@ -120,7 +125,8 @@ impl Link {
         line.wire().await?;
         // Made when it is first used. Nobody but those who use it need know when it is made anew.
         let waiting = Line::new(target(), dialer, watch::Sender::new(0));
-        Ok(Self { way: Arc::new(Way::Single(Arc::new(line))), waiting: Some(Arc::new(waiting)), lives })
+        let (way, waiting) = (Arc::new(Way::Single(Arc::new(line))), Some(Arc::new(waiting)));
+        Ok(Self { way, waiting, spares: Arc::default(), lives })
     }
 
     /// What each of the Sentinels says, if there are any.
@@ -219,7 +225,7 @@ impl Link {
     async fn run_command(&self, script: &Script, command: Cmd, behind: &[Cmd]) -> Result<(Value, Vec<Value>), StoreError> {
         let mut commands = vec![command];
         commands.extend_from_slice(behind);
-        let mut replies = self.send_for(&commands, behind).await?.into_iter();
+        let mut replies = self.send_script(&commands, behind).await?.into_iter();
         let mut reply = replies.next().unwrap_or(Value::Nil);
         if error::is_no_script(&reply) {
             let mut load = Cmd::new();
@@ -286,6 +292,16 @@ impl Link {
     /// Asks several things at once, the last of which may wait until replicas have what was written.
     pub(crate) async fn ask_and_wait(&self, commands: &[Cmd]) -> Result<Vec<Value>, StoreError> {
         self.send_for(commands, commands).await
+    }
+
+    async fn send_script(&self, commands: &[Cmd], behind: &[Cmd]) -> Result<Vec<Value>, StoreError> {
+        if behind.is_empty()
+            && let Way::Single(line) = &*self.way
+            && let Some(spare) = self.spares.lend(line).await
+        {
+            return spare.send(commands).await;
+        }
+        self.send_for(commands, behind).await
     }
 
     async fn send_for(&self, commands: &[Cmd], that_wait: &[Cmd]) -> Result<Vec<Value>, StoreError> {
@@ -365,7 +381,26 @@ impl Exclusive {
     /// keep it open for ever. That the other side is gone is noticed sooner, as the connection breaks.
     pub(crate) async fn ask_blocking(&mut self, command: &Cmd, block: Duration) -> Result<Reply, StoreError> {
         let reply = tokio::time::timeout(block + ANSWER_WITHIN, self.wire.ask(command)).await;
-        match reply.map_err(|_| error::silent(&self.wire.address))?? {
+        let reply = reply.map_err(|_| error::silent(&self.wire.address))??;
+        self.heeded(reply).await
+    }
+
+    /// Asks several things at once, the last of which may block for [`BLOCK_SHORT`]. Each is answered by [`hear`](Self::hear).
+    pub(crate) async fn tell(&mut self, commands: &[Cmd]) -> Result<(), StoreError> {
+        let told = tokio::time::timeout(ANSWER_WITHIN, self.wire.tell(commands)).await;
+        told.map_err(|_| error::silent(&self.wire.address))?
+    }
+
+    /// The next answer to what was told.
+    pub(crate) async fn hear(&mut self) -> Result<Reply, StoreError> {
+        let reply = tokio::time::timeout(BLOCK_SHORT + ANSWER_WITHIN, self.wire.hear()).await;
+        let reply = reply.map_err(|_| error::silent(&self.wire.address))??;
+        self.heeded(reply).await
+    }
+
+    /// A reply, unless the server refused: then others shall know too.
+    async fn heeded(&mut self, reply: Reply) -> Result<Reply, StoreError> {
+        match reply {
             Reply::Error(said) => {
                 let (code, detail) = said.split_once(' ').unwrap_or((&said, ""));
                 self.link.heed(&self.wire.address, code).await;

@@ -3,7 +3,8 @@
 use std::io;
 
 use bytes::{Bytes, BytesMut};
-use redis::Cmd;
+use futures_util::FutureExt as _;
+use redis::{Cmd, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use towpath_core::store::StoreError;
 
@@ -31,27 +32,61 @@ impl OwnWire {
 
     /// Asks. After an error nobody knows what became of it, and the connection is of no use any more.
     pub(super) async fn ask(&mut self, command: &Cmd) -> Result<Reply, StoreError> {
-        self.write_and_read(&command.get_packed_command()).await.map_err(|failure| {
-            let address = &self.address;
-            StoreError::Unknown(format!("the connection to the Redis server at {address} broke ({failure})"))
-        })
+        self.tell(std::slice::from_ref(command)).await?;
+        self.hear().await
     }
 
-    async fn write_and_read(&mut self, packed: &[u8]) -> io::Result<Reply> {
+    /// Asks several things at once. An error reply stands in its place.
+    pub(super) async fn ask_all(&mut self, commands: &[Cmd]) -> Result<Vec<Value>, StoreError> {
+        self.tell(commands).await?;
+        let mut replies = Vec::with_capacity(commands.len());
+        for _ in commands {
+            let text = self.read().await.map_err(|failure| self.broke(&failure))?;
+            replies.push(redis::parse_redis_value(&text).map_err(|_| self.broke(&no_reply()))?);
+        }
+        Ok(replies)
+    }
+
+    /// Sends what will be answered one after the other.
+    pub(super) async fn tell(&mut self, commands: &[Cmd]) -> Result<(), StoreError> {
+        let packed: Vec<Vec<u8>> = commands.iter().map(Cmd::get_packed_command).collect();
+        let written = match &packed[..] {
+            [one] => self.write(one).await,
+            many => self.write(&many.concat()).await,
+        };
+        written.map_err(|failure| self.broke(&failure))
+    }
+
+    /// The next answer.
+    pub(super) async fn hear(&mut self) -> Result<Reply, StoreError> {
+        let text = self.read().await.map_err(|failure| self.broke(&failure))?;
+        reply::read(&text).map_err(|_| self.broke(&no_reply()))
+    }
+
+    /// Itself, unless the other side has closed it, or has said something that nobody asked for.
+    pub(super) fn if_alive(mut self) -> Option<Self> {
+        self.stream.read_buf(&mut self.buffer).now_or_never().is_none().then_some(self)
+    }
+
+    fn broke(&self, failure: &io::Error) -> StoreError {
+        let address = &self.address;
+        StoreError::Unknown(format!("the connection to the Redis server at {address} broke ({failure})"))
+    }
+
+    async fn write(&mut self, packed: &[u8]) -> io::Result<()> {
         self.stream.write_all(packed).await?;
-        self.stream.flush().await?;
-        self.read().await
+        self.stream.flush().await
     }
 
-    async fn read(&mut self) -> io::Result<Reply> {
+    /// The next reply, as it was written.
+    async fn read(&mut self) -> io::Result<Bytes> {
         loop {
-            let broken = |_| io::Error::new(io::ErrorKind::InvalidData, "what it sent is no reply");
-            if let Some(end) = reply::end_of_first(&self.buffer).map_err(broken)? {
+            if let Some(end) = reply::end_of_first(&self.buffer).map_err(|_| no_reply())? {
                 let text: Bytes = self.buffer.split_to(end).freeze();
                 if self.buffer.capacity() > KEPT_MAX {
                     self.buffer = BytesMut::from(&self.buffer[..]);
                 }
-                return reply::read(&text).map_err(broken);
+                return Ok(text);
             }
             self.buffer.reserve(READ_AHEAD);
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
@@ -59,4 +94,8 @@ impl OwnWire {
             }
         }
     }
+}
+
+fn no_reply() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "what it sent is no reply")
 }

@@ -56,6 +56,8 @@ async fn claim_for_ever(desk: &Arc<Desk>) {
             Ok(deliveries) => {
                 backoff.succeeded();
                 turns::start(desk, deliveries).await;
+                // What was claimed goes first: the next claim may wait a moment, their callers do.
+                tokio::task::yield_now().await;
             }
             Err(error) => {
                 if backoff.failed(error).await.is_err() {

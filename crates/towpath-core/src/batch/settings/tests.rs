@@ -1,0 +1,95 @@
+//! What may be set, and what may not.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn patch(json: &Value) -> Result<Settings, String> {
+    let patch: SettingsPatch = serde_json::from_value(json.clone()).map_err(|refused| refused.to_string())?;
+    let settings = Settings::of(&BatcherName::new("orders").unwrap());
+    settings.patched(&patch).map_err(|refused| format!("{}: {refused}", refused.code()))
+}
+
+#[test]
+fn the_old_workers_batcher_behaves_as_it_did_and_others_are_exact() {
+    let old = Settings::of(&BatcherName::new("input_contour").unwrap());
+    assert_eq!((old.merge.strategy, old.order, old.reason_style), (Strategy::Text, Order::Timestamp, ReasonStyle::Seed));
+    assert_eq!((old.debounce, old.max_wait), (Duration::from_secs(10), Duration::from_secs(300)));
+    let other = Settings::of(&BatcherName::new("orders").unwrap());
+    assert_eq!((other.merge.strategy, other.order, other.reason_style), (Strategy::List, Order::Arrival, ReasonStyle::Exact));
+}
+
+#[test]
+fn all_settings_survive_being_written_and_read() {
+    let given = json!({
+        "debounce_seconds": 0.25, "max_wait_seconds": 60.0, "max_messages": 2, "max_bytes": 2048, "flush_keywords": ["да"],
+        "idempotency_seconds": 0.0, "duplicates": "accept", "key": ["/a/b"], "split_unknown": false, "serial": false,
+        "order": "timestamp", "merge": "template", "voice_template": "<{text}>", "separator": "", "identity_from": "last",
+        "media_merge": "concat", "template": {"x": "{{/first}}"}, "reason_style": "seed", "max_attempts": 3, "backoff_base_ms": 5,
+        "backoff_cap_ms": 50, "timeout_seconds": 1.5, "lease_seconds": 5.0, "concurrency": 1, "per_host": 2,
+        "target": {"function": "Process Order", "await": true}, "secrets": ["env:SECRET"], "allow_targets": ["127.0.0.0/8", "n8n"],
+        "error_field": "error", "sources": [{"list": "queue:incoming"}], "max_open": 5, "dlq_keep_days": 30, "layout": "own",
+        "partitions": 8
+    });
+    let settings = patch(&given).unwrap();
+    assert_eq!(serde_json::to_value(settings.to_patch()).unwrap(), given);
+    assert_eq!(settings.rules().idempotency, Duration::ZERO, "where duplicates are taken nothing is remembered");
+    assert_eq!(patch(&serde_json::to_value(settings.to_patch()).unwrap()), Ok(settings));
+}
+
+#[test]
+fn a_number_outside_its_range_is_refused_by_name() {
+    for (field, wrong) in [
+        ("debounce_seconds", json!(-0.1)),
+        ("debounce_seconds", json!(3600.5)),
+        ("max_wait_seconds", json!(0)),
+        ("max_wait_seconds", json!(86_401)),
+        ("max_messages", json!(0)),
+        ("max_messages", json!(10_001)),
+        ("max_bytes", json!(1023)),
+        ("max_bytes", json!(16_777_217)),
+        ("max_attempts", json!(0)),
+        ("max_attempts", json!(51)),
+        ("concurrency", json!(0)),
+        ("lease_seconds", json!(0)),
+        ("partitions", json!(0)),
+        ("key", json!([])),
+        ("flush_keywords", json!(vec!["x"; 33])),
+    ] {
+        let refused = patch(&json!({ field: wrong })).unwrap_err();
+        assert!(refused.starts_with(&format!("out_of_range: {field} is ")), "{refused}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_what_would() {
+    for (wrong, hint) in [
+        (json!({"merge": "template"}), "needs a template"),
+        (json!({"template": "{{/first"}), "no }} behind"),
+        (json!({"template": {"a": ["{{/second/x}}"]}}), "must begin with /first"),
+        (json!({"template": "{{first}}"}), "must begin with /first"),
+        (json!({"voice_template": "voice"}), "{text}"),
+        (json!({"secrets": ["whsec_c2VjcmV0"]}), "env:NAME"),
+        (json!({"key": ["/"]}), "cannot stand here"),
+        (json!({"target": {"url": "ftp://x"}}), "http://"),
+        (json!({"target": {"url": "http://user:pw@host/"}}), "without a user name"),
+        (json!({"target": {"url": "http://h", "pull": true}}), "a target is"),
+        (json!({"target": {"pull": false}}), "a target is"),
+        (json!({"target": {"function": ""}}), "empty"),
+        (json!({"sources": [{"stream": "x"}]}), "unknown field"),
+        (json!({"debounce": 1}), "unknown field `debounce`"),
+        (json!({"order": "random"}), "unknown variant"),
+    ] {
+        let refused = patch(&wrong).unwrap_err();
+        assert!(refused.contains(hint), "{wrong}: {refused}");
+        assert!(!refused.contains("c2VjcmV0"), "a secret is never repeated");
+    }
+}
+
+#[test]
+fn a_later_patch_overrides_an_earlier_one_and_leaves_the_rest() {
+    let settings = patch(&json!({"debounce_seconds": 1, "serial": false})).unwrap();
+    let stored: SettingsPatch = serde_json::from_value(json!({"debounce_seconds": 2})).unwrap();
+    let settings = settings.patched(&stored).unwrap();
+    assert_eq!((settings.debounce, settings.serial), (Duration::from_secs(2), false));
+}
