@@ -54,6 +54,10 @@ pub struct FunctionLimits {
     /// So many deliveries in so long, over all workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<FunctionRate>,
+    /// Over how many more streams the calls of a hot function are spread on a Redis, at most [`SHARDS_MAX`](Self::SHARDS_MAX). Calls that
+    /// are spread have no order among them. Not together with the first two: those are counted in one place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shards: Option<u16>,
 }
 
 /// The policy that every delivery of a function takes from.
@@ -77,11 +81,24 @@ impl FunctionRate {
 impl FunctionLimits {
     /// One mebibyte, as the seeds' authors would expect of a Redis value.
     pub const PAYLOAD_BYTES_DEFAULT: u64 = 1024 * 1024;
+
+    /// Each stream of a function costs every worker a connection.
+    pub const SHARDS_MAX: u16 = 64;
+
+    /// Why these limits make no sense, if they do not.
+    pub fn problem(&self) -> Option<String> {
+        let shards = self.shards?;
+        if shards == 0 || shards > Self::SHARDS_MAX {
+            return Some(format!("shards: from 1 to {}, got {shards}", Self::SHARDS_MAX));
+        }
+        let counted = self.max_backlog.is_some() || self.max_concurrent.is_some();
+        counted.then(|| "shards: not together with max_backlog or max_concurrent, which are counted in one place".to_owned())
+    }
 }
 
 impl Default for FunctionLimits {
     fn default() -> Self {
-        Self { max_backlog: None, max_concurrent: None, max_payload_bytes: Self::PAYLOAD_BYTES_DEFAULT, rate: None }
+        Self { max_backlog: None, max_concurrent: None, max_payload_bytes: Self::PAYLOAD_BYTES_DEFAULT, rate: None, shards: None }
     }
 }
 

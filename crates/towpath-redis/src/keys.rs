@@ -34,12 +34,18 @@ impl Keys {
 
     /// All that belongs to one function.
     pub(crate) fn function(&self, function: &FunctionKey) -> FunctionKeys {
-        let stream = format!("function:stream:{}:{}", function.scope, function.name);
+        self.shard(function, 0)
+    }
+
+    /// All that belongs to one of the streams that a function is spread over. The first, which all functions have, is 0.
+    pub(crate) fn shard(&self, function: &FunctionKey, shard: u16) -> FunctionKeys {
+        let (stream, line) = (format!("function:stream:{}:{}", function.scope, function.name), Self::line(function));
+        let (stream, line) = if shard == 0 { (stream, line) } else { (format!("{stream}#{shard}"), format!("{line}\t{shard}")) };
         let tagged = tagged(&stream);
         let own = |room: &str| format!("{}:{room}:{tagged}", self.prefix);
         FunctionKeys {
             calls: if self.together { self.calls() } else { own("calls") },
-            line: format!("{}\t{}", function.scope, function.name),
+            line,
             requests: own("requests"),
             outcomes: own("outcomes"),
             progress: own("progress"),
@@ -59,7 +65,12 @@ impl Keys {
         }
     }
 
-    /// Set: the functions that are known, each as `scope \n name`.
+    /// How a function stands in a record, whichever of its streams it is in.
+    pub(crate) fn line(function: &FunctionKey) -> String {
+        format!("{}\t{}", function.scope, function.name)
+    }
+
+    /// Set: the functions that are known, each as `scope \n name`, and the streams that they are spread over as `scope \n name \n number`.
     pub(crate) fn functions(&self) -> String {
         format!("{}:functions", self.prefix)
     }
@@ -156,7 +167,7 @@ pub(crate) struct FunctionKeys {
     pub(crate) group: String,
     /// Hash: call id -> its record. In a Cluster each function has its own, else all share one.
     pub(crate) calls: String,
-    /// How the function stands in a record: scope, tab, name.
+    /// How the function stands in a record: scope, tab, name, and if it is not the first of its streams one more tab and which it is.
     pub(crate) line: String,
     /// Hash: call id -> its request.
     pub(crate) requests: String,

@@ -64,7 +64,7 @@ pub async fn a_restart_keeps_functions_workers_and_configuration(t: &mut Bench) 
     whole.parameters = Some(json("[{\"name\": \"a\"}]"));
     whole.retry = RetryPolicy { max_attempts: 7, max_deliveries: 9, backoff: Backoff::Exponential { delay_ms: 5, delay_ms_max: 50 } };
     let rate = FunctionRate { policy: RuleName::new("mail").expect("a name"), scope: LimitScope::new("smtp").ok() };
-    whole.limits = FunctionLimits { max_backlog: Some(1), max_concurrent: Some(2), max_payload_bytes: 3, rate: Some(rate) };
+    whole.limits = FunctionLimits { max_backlog: Some(1), max_concurrent: Some(2), max_payload_bytes: 3, rate: Some(rate), shards: None };
     whole.target = Some(PushTarget { url: "http://127.0.0.1:9/".to_owned(), concurrency: 4 });
     t.define("add").await;
     t.register_with("w1", vec![Offer { definition: whole, concurrency: Some(1) }, offer("sub")]).await;

@@ -47,6 +47,7 @@ use spare::Spares;
 pub(crate) use error::{checked, trouble};
 pub(crate) use reply::Reply;
 pub(crate) use sentinel::Testimony;
+pub(crate) use slots::slot_of_key;
 
 /// How long reads block that must notice soon when they were forgotten.
 pub(crate) const BLOCK_SHORT: Duration = Duration::from_secs(5);

@@ -76,6 +76,9 @@ struct DefineArgs {
     /// Calls that may run at once over all workers
     #[arg(long, value_name = "N")]
     max_concurrent: Option<u32>,
+    /// Spread its calls over so many more streams of a Redis, without an order among them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    shards: Option<u16>,
     #[command(flatten)]
     rate: RateArgs,
 }
@@ -196,19 +199,20 @@ fn limits(limits: &FunctionLimits) -> String {
         let scope = rate.scope.as_ref().map_or_else(String::new, |scope| format!(" of scope '{scope}'"));
         format!(", turns by policy '{}'{scope}", rate.policy)
     });
-    format!("{backlog}, {at_once}, {} bytes of parameters{rate}", limits.max_payload_bytes)
+    let spread = limits.shards.map_or_else(String::new, |shards| format!(", spread over {shards} more streams on a Redis"));
+    format!("{backlog}, {at_once}, {} bytes of parameters{rate}{spread}", limits.max_payload_bytes)
 }
 
 async fn define(client: &Client, out: Output, args: DefineArgs) -> Result<Exit, Failure> {
     let parameters = args.parameters.as_deref().map(|text| json_text::read_argument("parameters", text)).transpose()?;
-    let limited = args.max_backlog.is_some() || args.max_concurrent.is_some() || args.rate.body().is_some();
-    let (max_backlog, max_concurrent) = (args.max_backlog, args.max_concurrent);
+    let (max_backlog, max_concurrent, shards) = (args.max_backlog, args.max_concurrent, args.shards);
+    let limited = max_backlog.is_some() || max_concurrent.is_some() || shards.is_some() || args.rate.body().is_some();
     let body = DefineBody {
         scope: args.function.scope,
         description: args.description,
         parameters,
         retry: args.max_attempts.map(|max_attempts| RetryBody { max_attempts: Some(max_attempts), ..RetryBody::default() }),
-        limits: limited.then_some(LimitsBody { max_backlog, max_concurrent, max_payload_bytes: None, rate: args.rate.body() }),
+        limits: limited.then_some(LimitsBody { max_backlog, max_concurrent, max_payload_bytes: None, rate: args.rate.body(), shards }),
         target: args.target.map(|url| TargetBody { url, concurrency: args.concurrency }),
     };
     let defined: FunctionBody = client.ask(Ask::put(&routes::function(&args.function.name), &body)).await?;

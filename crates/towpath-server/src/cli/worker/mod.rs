@@ -88,6 +88,9 @@ pub(crate) struct WorkerArgs {
     /// How often a call is tried before it becomes a dead letter
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: Option<u32>,
+    /// Spread the function's calls over so many more streams of a Redis, without an order among them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    shards: Option<u16>,
     #[command(flatten)]
     rate: RateArgs,
     /// How long this worker may be silent before its calls go to others
@@ -129,7 +132,11 @@ fn introduction(args: &WorkerArgs) -> Result<RegisterBody, Failure> {
         parameters,
         concurrency: Some(args.concurrency),
         retry: args.max_attempts.map(|max_attempts| RetryBody { max_attempts: Some(max_attempts), ..RetryBody::default() }),
-        limits: args.rate.body().map(|rate| LimitsBody { rate: Some(rate), ..LimitsBody::default() }),
+        limits: (args.rate.body().is_some() || args.shards.is_some()).then(|| LimitsBody {
+            rate: args.rate.body(),
+            shards: args.shards,
+            ..LimitsBody::default()
+        }),
     };
     // The id is made here, so that registering twice because of a lost answer is still one worker.
     Ok(RegisterBody { worker_id: Some(ids::worker_id()), kind: Some("exec".to_owned()), functions: vec![offer] })

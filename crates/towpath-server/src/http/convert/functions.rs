@@ -73,13 +73,18 @@ fn backoff(at: &str, body: &BackoffBody) -> Result<Backoff, ApiError> {
 
 pub(super) fn limits(at: &str, key: &FunctionKey, body: Option<LimitsBody>) -> Result<FunctionLimits, ApiError> {
     let (body, default) = (body.unwrap_or_default(), FunctionLimits::default());
-    Ok(FunctionLimits {
+    let limits = FunctionLimits {
         max_backlog: bounds::check(&format!("{at}limits.max_backlog"), body.max_backlog)?,
         max_concurrent: bounds::check(&format!("{at}limits.max_concurrent"), body.max_concurrent)?,
         max_payload_bytes: bounds::check(&format!("{at}limits.max_payload_bytes"), body.max_payload_bytes)?
             .unwrap_or(default.max_payload_bytes),
         rate: body.rate.map(|body| rate(at, key, &body)).transpose()?,
-    })
+        shards: bounds::check(&format!("{at}limits.shards"), body.shards)?,
+    };
+    match limits.problem() {
+        Some(problem) => Err(ApiError::new(Code::OutOfRange, problem).field(format!("{at}limits.shards"))),
+        None => Ok(limits),
+    }
 }
 
 fn rate(at: &str, key: &FunctionKey, body: &RateBody) -> Result<FunctionRate, ApiError> {

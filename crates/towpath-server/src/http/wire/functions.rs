@@ -94,6 +94,10 @@ pub struct LimitsBody {
     /// Every delivery takes from this policy, over all workers; calls wait in the queue until it is their turn.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub rate: Option<RateBody>,
+    /// Over how many more streams its calls are spread on a Redis; they have no order among them then. Not with the first two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 64)]
+    pub shards: Option<u16>,
 }
 
 /// The policy that every delivery of a function takes from.
