@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use towpath_core::call::LostLease;
 use towpath_core::ids::DeliveryId;
 use towpath_core::inspect::{
-    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitPage, PermitView, StoreStatus,
 };
 use towpath_core::limit::{Check, LimitReply, Rules};
 use towpath_core::lock::{LostLock, Previous, RenewReply};
@@ -320,6 +320,10 @@ impl InspectStore for ObservedStore {
 
     async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
         self.heard(self.store.permits(kind, scope).await)
+    }
+
+    async fn permit_list(&self, kind: PermitKind, query: &LockQuery) -> Result<PermitPage, StoreError> {
+        self.heard(self.store.permit_list(kind, query).await)
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {

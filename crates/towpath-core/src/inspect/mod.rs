@@ -5,5 +5,5 @@ mod lock;
 mod view;
 
 pub use filter::{CallFilter, Page, PageRequest};
-pub use lock::{LockPage, LockQuery, LockView, PermitView};
+pub use lock::{LockPage, LockQuery, LockView, PermitPage, PermitView};
 pub use view::{CallView, FunctionCounts, FunctionView, StoreStatus};

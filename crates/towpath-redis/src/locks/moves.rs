@@ -1,5 +1,7 @@
 //! The moves of exclusive locks: each is one script, named as the move.
 
+use std::time::Duration;
+
 use redis::Cmd;
 use towpath_core::lock::{
     self, AcquireLock, AcquireReply, Busy, BusyWith, CancelLock, CancelReply, EndBy, EndLock, EndReply, Grant, Holder, LastRelease,
@@ -39,6 +41,11 @@ impl RedisStore {
             let is_new = matches!(reply, AcquireReply::Granted(_));
             let meta = is_new.then(|| identity(want, now) + &format!("{},\"towpath\":1}}", grant.fence));
             self.keep_index(&keys, &want.scope, Indexed::Until(grant.lease_end, meta)).await;
+        }
+        if let AcquireReply::Busy(busy) = &reply
+            && let Some(for_long) = listed_for(busy, want)
+        {
+            self.note_used(&lock_member(&want.scope), now + for_long).await;
         }
         Ok(reply)
     }
@@ -218,6 +225,12 @@ impl RedisStore {
     pub(super) async fn run_lock(&self, script: &Script, keys: &LockKeys, args: &Args) -> Result<Said, StoreError> {
         self.run_scope(script, &keys.in_order(&self.shared.locks.keys), args).await
     }
+}
+
+/// How long a list shall have a lock that is not ours, or not yet.
+fn listed_for(busy: &Busy, want: &AcquireLock) -> Option<Duration> {
+    let theirs = matches!(busy.with, BusyWith::Legacy(_)).then(|| busy.free_in.unwrap_or(super::indexes::OUTLIVES));
+    theirs.max(busy.rank.map(|_| want.waiter_ttl))
 }
 
 /// The sidecar up to its fence, which the script knows.

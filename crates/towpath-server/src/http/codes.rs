@@ -54,6 +54,7 @@ codes! {
     InvalidName "invalid_name" BAD_REQUEST None "A name or an id is empty, too long, reserved, or has characters that it may not have." "`message` says what to change.";
     Unauthorized "unauthorized" UNAUTHORIZED None "The key is missing or not one of the server's." "Send `Authorization: Bearer <key>`.";
     CrossOrigin "cross_origin" FORBIDDEN None "A page of another site sent the request." "Call the API from a program, or from a page of this server.";
+    StoreNotAllowed "store_not_allowed" FORBIDDEN None "The server's user of the store may not do that." "`message` says which right it lacks.";
     RouteNotFound "route_not_found" NOT_FOUND None "There is no such path." "See /openapi.json.";
     FunctionNotFound "function_not_found" NOT_FOUND None "No such function is known." "Start a worker that serves it; `details.closest` has names that look alike.";
     CallNotFound "call_not_found" NOT_FOUND None "There is no such call, or its retention is over." "Check the id; `retain_ms` keeps outcomes longer.";

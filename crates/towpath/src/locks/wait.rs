@@ -93,7 +93,10 @@ impl Towpath {
 }
 
 fn is_hopeless(error: &StoreError) -> bool {
-    matches!(error, StoreError::Unavailable(StoreTrouble::Closed | StoreTrouble::Broken(_)) | StoreError::Corrupt(_))
+    matches!(
+        error,
+        StoreError::Unavailable(StoreTrouble::Closed | StoreTrouble::Broken(_) | StoreTrouble::NotAllowed(_)) | StoreError::Corrupt(_)
+    )
 }
 
 impl From<Said> for Waited {

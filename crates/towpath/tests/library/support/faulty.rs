@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use towpath_core::ids::DeliveryId;
 use towpath_core::inspect::{
-    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitPage, PermitView, StoreStatus,
 };
 use towpath_core::limit::{Check, LimitReply, Rules};
 use towpath_core::names::{CallId, FunctionKey, LimitScope, LockScope, WorkerId};
@@ -286,6 +286,10 @@ impl InspectStore for FaultyStore {
 
     async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
         self.make("permits", self.store.permits(kind, scope)).await
+    }
+
+    async fn permit_list(&self, kind: PermitKind, query: &LockQuery) -> Result<PermitPage, StoreError> {
+        self.make("permit_list", self.store.permit_list(kind, query)).await
     }
 
     /// Tests ask this to see whether all is quiet, so it neither counts nor fails.
