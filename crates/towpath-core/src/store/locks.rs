@@ -4,6 +4,8 @@
 //! Waiting is the asker's: a question that names a waiter leaves a place in the queue, and whoever listens to [`LockStore::lock_wakes`]
 //! hears when it is worth asking again. A place that nobody asks for is lost after its time.
 
+use std::fmt;
+
 use async_trait::async_trait;
 
 use super::StoreError;
@@ -58,6 +60,16 @@ pub enum HeldScope {
     Lock(LockScope),
     /// Units of a semaphore or read/write lock.
     Permit(PermitKind, LockScope),
+}
+
+/// A scope, `sem:<scope>` or `rw:<scope>`.
+impl fmt::Display for HeldScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock(scope) => f.write_str(scope.as_str()),
+            Self::Permit(kind, scope) => write!(f, "{kind}:{scope}"),
+        }
+    }
 }
 
 /// A node's ear.

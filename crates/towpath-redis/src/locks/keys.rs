@@ -48,11 +48,11 @@ impl SharedKeys {
     }
 
     pub(crate) fn lock(&self, scope: &LockScope) -> LockKeys {
-        let counter = format!("{COUNTER}{scope}");
+        let counter = scope.key();
         // A name with a hash tag of its own lies where that says.
         let place = if self.is_cluster { tagged(&counter) } else { format!("{{{counter}}}") };
         let own = |room: &str| format!("{}:{place}:{room}", self.prefix);
-        let seeds_meta = format!("{counter}{META}");
+        let seeds_meta = scope.meta_key();
         LockKeys {
             meta: if self.is_cluster { own("meta") } else { seeds_meta.clone() },
             record: own("s"),
@@ -156,7 +156,7 @@ fn permit_member(kind: PermitKind, scope: &LockScope) -> String {
 
 /// Why a scope cannot be kept in a Cluster.
 pub(crate) fn unfit_for_cluster(scope: &LockScope) -> Option<String> {
-    let counter = format!("{COUNTER}{scope}");
+    let counter = scope.key();
     let fits = hash_tag(&counter).is_some() || !counter.contains(['{', '}']);
     (!fits).then(|| {
         format!("the name of lock '{scope}' has a brace without its partner, which a Redis Cluster cannot place: choose another name")
