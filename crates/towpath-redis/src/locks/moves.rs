@@ -8,7 +8,7 @@ use towpath_core::lock::{
     LockState, Previous, ReapReply, ReleaseLock, ReleaseReply, RenewLock, RenewReply,
 };
 use towpath_core::names::{ExecutionId, LockId, LockScope, WaiterId};
-use towpath_core::store::StoreError;
+use towpath_core::store::{StoreError, StoreTrouble};
 use towpath_core::time::{Timestamp, millis};
 
 use super::keys::{LockKeys, lock_member};
@@ -30,10 +30,7 @@ impl RedisStore {
         let now = self.shared.now();
         let reply = match self.ask_for(&keys, want, now).await {
             // It happened, but is not kept as well as was asked for: nobody shall hold it.
-            Err(error @ StoreError::Unknown(_)) if self.shared.guarantee.asks_replicas() => {
-                self.undo(want).await;
-                return Err(error);
-            }
+            Err(StoreError::Unknown(why)) if self.shared.guarantee.asks_replicas() => return Err(self.undo(want, why).await),
             reply => reply?,
         };
         if let AcquireReply::Granted(grant) | AcquireReply::Reentered(grant) = &reply {
@@ -62,10 +59,16 @@ impl RedisStore {
         read_acquired(&said, want, now)
     }
 
-    async fn undo(&self, want: &AcquireLock) {
+    /// What the caller is told: that nothing is held, if that is sure.
+    async fn undo(&self, want: &AcquireLock, why: String) -> StoreError {
         let question = CancelLock { scope: want.scope.clone(), request_id: want.request_id.clone(), waiter: want.waiter.clone() };
-        if let Err(error) = self.cancel_lock(&question).await {
-            tracing::warn!(%error, scope = %want.scope, "a lock that is not kept well enough stays until its lease ends");
+        match self.cancel_lock(&question).await {
+            Ok(CancelReply::WasGranted { .. }) => StoreError::Unavailable(StoreTrouble::NotDurable(why)),
+            Ok(CancelReply::Cancelled | CancelReply::NotQueued) => StoreError::Unknown(why),
+            Err(error) => {
+                tracing::warn!(%error, scope = %want.scope, "a lock that is not kept well enough stays until its lease ends");
+                StoreError::Unknown(why)
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use towpath_core::lock::RenewReply;
 use towpath_core::names::{ExecutionId, WaiterId};
 use towpath_core::permit::{AcquirePermit, PermitBusy, PermitGrant, PermitReply, ReleaseBy, ReleasePermit, RenewPermit};
-use towpath_core::store::StoreError;
+use towpath_core::store::{StoreError, StoreTrouble};
 use towpath_core::time::{Timestamp, millis};
 
 use super::said::Said;
@@ -22,10 +22,7 @@ impl RedisStore {
         let args = acquire_args(self.lock_args(&keys.member, now), want);
         let said = match self.run_lock_durably(&scripts::ACQUIRE_PERMIT, &keys.in_order(&self.shared.locks.keys), &args).await {
             // It happened, but is not kept as well as was asked for: nobody shall hold it.
-            Err(error @ StoreError::Unknown(_)) if self.shared.guarantee.asks_replicas() => {
-                self.undo_permit(want).await;
-                return Err(error);
-            }
+            Err(StoreError::Unknown(why)) if self.shared.guarantee.asks_replicas() => return Err(self.undo_permit(want, why).await),
             said => said?,
         };
         let reply = read_acquired(&said, now)?;
@@ -37,10 +34,16 @@ impl RedisStore {
         Ok(reply)
     }
 
-    async fn undo_permit(&self, want: &AcquirePermit) {
+    /// What the caller is told: that nothing is held, if that is sure.
+    async fn undo_permit(&self, want: &AcquirePermit, why: String) -> StoreError {
         let by = ReleaseBy::Permit { lock_id: want.lock_id.clone(), fence: None };
-        if let Err(error) = self.release_permit(&ReleasePermit { kind: want.kind, scope: want.scope.clone(), by }).await {
-            tracing::warn!(%error, scope = %want.scope, "units that are not kept well enough stay taken until their lease ends");
+        match self.release_permit(&ReleasePermit { kind: want.kind, scope: want.scope.clone(), by }).await {
+            Ok(1..) => StoreError::Unavailable(StoreTrouble::NotDurable(why)),
+            Ok(0) => StoreError::Unknown(why),
+            Err(error) => {
+                tracing::warn!(%error, scope = %want.scope, "units that are not kept well enough stay taken until their lease ends");
+                StoreError::Unknown(why)
+            }
         }
     }
 

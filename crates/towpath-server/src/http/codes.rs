@@ -96,6 +96,7 @@ codes! {
     OverloadedServer "overloaded_server" SERVICE_UNAVAILABLE None "The server has as many requests or connections as it takes." "Try again after `Retry-After` seconds.";
     Draining "draining" SERVICE_UNAVAILABLE None "The server is stopping." "Try again after `Retry-After` seconds; if `details.call_id` is there, ask for that call then.";
     CallTimedOut "call_timed_out" GATEWAY_TIMEOUT Unknown "The call was not over at its deadline. It is now." "`details.phase` says whether it was `queued` or `running`.";
+    DurabilityNotReached "durability_not_reached" GATEWAY_TIMEOUT None "Too few replicas confirmed a lock, and it was taken back." "Ask under a new request id when the replicas follow.";
     StoreUnknown "store_unknown" GATEWAY_TIMEOUT Unknown "The store's reply was lost: the request may or may not have been taken." "Ask by id, or repeat with the same id.";
     StoreFull "store_full" INSUFFICIENT_STORAGE None "There is no room on the store's disk." "Free some space; work goes on by itself.";
 }
