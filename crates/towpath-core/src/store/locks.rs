@@ -49,6 +49,11 @@ pub trait LockStore: Send + Sync {
     /// What this execution holds: tenures and permits that name it and whose lease is not over, locks first, then by scope.
     async fn held_by_execution(&self, execution_id: &ExecutionId) -> Result<Vec<HeldScope>, StoreError>;
 
+    /// The one node there is, where only one process at a time can use the store: whoever waits has the same place after a restart.
+    fn only_node(&self) -> Option<NodeId> {
+        None
+    }
+
     /// Listens for this node's turns from this moment on.
     fn lock_wakes(&self, node: &NodeId) -> Box<dyn LockWakes>;
 }

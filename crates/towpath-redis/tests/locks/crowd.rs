@@ -7,9 +7,9 @@ use towpath_core::lock::{AcquireLock, AcquireReply, Grant, RenewLock, RenewReply
 use towpath_core::names::{LockId, LockScope, NodeId, RequestId};
 use towpath_core::store::{LockNews, LockStore, LockWakes};
 use towpath_redis::RedisStore;
-use towpath_redis_testing::RedisServer;
+use towpath_redis_testing::{RedisServer, Resource, ResourceLink};
 
-use crate::client::{Client, Orders, Resource, ResourceLink};
+use crate::client::{Client, Orders};
 use crate::rig::{open, pause, scope, until, waiting};
 
 const PROCESSES: u32 = 8;

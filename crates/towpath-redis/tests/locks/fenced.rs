@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use towpath::Towpath;
 use towpath::locks::{Acquired, LockGuard, LockWait};
+use towpath_redis_testing::{Resource, ResourceLink};
 
-use crate::client::{Client, Orders, Resource, ResourceLink};
+use crate::client::{Client, Orders};
 use crate::rig::{Rig, SOON, open, pause, until};
 
 /// Fifty processes are stopped, ten at a time.

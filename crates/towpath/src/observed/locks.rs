@@ -119,6 +119,10 @@ impl LockStore for ObservedStore {
         self.heard(self.store.held_by_execution(execution_id).await)
     }
 
+    fn only_node(&self) -> Option<NodeId> {
+        self.store.only_node()
+    }
+
     fn lock_wakes(&self, node: &NodeId) -> Box<dyn LockWakes> {
         self.store.lock_wakes(node)
     }
