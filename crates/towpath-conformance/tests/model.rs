@@ -13,3 +13,4 @@ towpath_conformance::lock_differential!(ModelBackend, OldCallers::None, seeds = 
 towpath_conformance::lock_differential!(ModelBackend, OldCallers::Some, seeds = 100, operations = 200);
 
 towpath_conformance::histories!(ModelBackend, locks = 20 of 3_000, permits = 8 of 2_500);
+towpath_conformance::mixed_fleet_histories!(ModelBackend, 20 of 3_000);

@@ -73,6 +73,7 @@ mod standalone {
     towpath_conformance::lock_differential!(Standalone, OldCallers::None, seeds = 100, operations = 200);
     towpath_conformance::lock_differential!(Standalone, OldCallers::Some, seeds = 100, operations = 200);
     towpath_conformance::histories!(Standalone, locks = 20 of 3_000, permits = 8 of 2_500);
+    towpath_conformance::mixed_fleet_histories!(Standalone, 20 of 3_000);
 }
 
 /// The same server, as seen by a user that has no more rights than `towpath doctor --print-acl` gives, with the optional ones.

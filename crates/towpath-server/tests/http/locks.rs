@@ -1,8 +1,9 @@
 //! Locks over HTTP: taken, waited for, renewed, released, listed, forced open, cleaned up.
 
 use serde_json::{Value, json};
+use towpath_server::settings::Settings;
 
-use crate::support::{Server, answer, client, server};
+use crate::support::{Server, answer, client, server, server_with, settings};
 
 async fn acquire(server: &Server, scope: &str, body: Value) -> Value {
     server.post(&format!("/v1/locks/{scope}/acquire"), body).await.with(200)
@@ -189,6 +190,38 @@ async fn a_stopping_server_keeps_the_place_of_who_waits() {
     let answer = waiting.await.unwrap().with(202);
     assert_eq!((&answer["outcome"], &answer["acquired"]), (&json!("waiting"), &json!(false)));
     assert_eq!((&answer["request_id"], &answer["rank"]), (&json!("q"), &json!(0)));
+}
+
+/// Asks in the background, and waits until so many wait.
+async fn waits(server: &Server, request_id: &str, how_many: usize) -> tokio::task::JoinHandle<crate::support::Answer> {
+    let url = format!("http://{}/v1/locks/s/acquire", server.addr());
+    let question = client().post(url).json(&json!({ "request_id": request_id, "max_wait_seconds": 600 }));
+    let waiting = tokio::spawn(answer(question));
+    while server.get("/v1/locks/s").await.with(200)["waiters"].as_array().map_or(0, Vec::len) != how_many {
+        tokio::task::yield_now().await;
+    }
+    waiting
+}
+
+#[tokio::test]
+async fn whoever_waits_keeps_its_place_though_the_server_is_started_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let on_disk = || Settings { store: format!("sqlite:{}", folder.path().display()), ..settings() };
+    let server = server_with(on_disk()).await;
+    let holder = acquire(&server, "s", json!({})).await;
+    let (first, second) = (waits(&server, "first", 1).await, waits(&server, "second", 2).await);
+    server.running.stop().await;
+    for (waiting, rank) in [(first, 0), (second, 1)] {
+        assert_eq!(waiting.await.unwrap().with(202)["rank"], rank);
+    }
+    let server = server_with(on_disk()).await;
+    // The second comes back before the first.
+    let (second, first) = (waits(&server, "second", 2).await, waits(&server, "first", 2).await);
+    server.post("/v1/locks/s/release", json!({ "fence": holder["fence"] })).await.with(200);
+    let granted = first.await.unwrap().with(200);
+    assert_eq!((&granted["outcome"], &granted["request_id"]), (&json!("granted"), &json!("first")));
+    server.post("/v1/locks/s/release", json!({ "fence": granted["fence"] })).await.with(200);
+    assert_eq!(second.await.unwrap().with(200)["request_id"], "second");
 }
 
 #[tokio::test]
