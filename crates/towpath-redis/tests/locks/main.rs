@@ -1,5 +1,6 @@
 //! Locks on a real server in real time: beside old workflows, behind faults, and among processes that are killed and stopped.
 
+mod cleaned_up;
 mod client;
 mod crowd;
 mod fenced;
