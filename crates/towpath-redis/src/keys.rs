@@ -178,6 +178,13 @@ pub(crate) struct FunctionKeys {
     pub(crate) workers: String,
 }
 
+impl FunctionKeys {
+    /// What a submit looks at and writes to, besides the calls themselves, in the order in which its script wants it.
+    pub(crate) fn of_submits(&self) -> [&str; 8] {
+        [&self.due, &self.index, &self.counts, &self.idempotency, &self.definition, &self.workers, &self.stream, &self.pages]
+    }
+}
+
 /// The stream's name with the hash tag that puts a key beside it. A name with braces may have a tag of its own already.
 pub(crate) fn tagged(stream: &str) -> String {
     match hash_tag(stream) {

@@ -20,14 +20,21 @@ use crate::link::Exclusive;
 /// So long it is taken for granted that nobody has set a limit. Whoever sets one tells everybody; this is for those who did not hear it.
 const LIMITS_KNOWN_FOR: Duration = Duration::from_secs(5);
 
+/// Where questions about calls pile up: one for all functions if one server has all keys, else one for each.
+#[derive(Clone, Default)]
+pub(crate) struct Lanes {
+    submits: Arc<Lane<(Arc<Room>, ToSubmit), Judged>>,
+    moves: Arc<Lane<(Arc<Room>, Arc<Move>), bool>>,
+}
+
 /// One function, as this process sees it.
 pub(crate) struct Room {
     pub(crate) function: FunctionKey,
     /// The function as it stands in `where` and in the set of functions.
     pub(crate) member: String,
     pub(crate) keys: FunctionKeys,
-    pub(crate) submits: Arc<Lane<ToSubmit, Judged>>,
-    pub(crate) moves: Arc<Lane<Arc<Move>, bool>>,
+    pub(crate) submits: Arc<Lane<(Arc<Room>, ToSubmit), Judged>>,
+    pub(crate) moves: Arc<Lane<(Arc<Room>, Arc<Move>), bool>>,
     /// Counts what may have brought work outside the stream, or room for it.
     bell: watch::Sender<u64>,
     /// Counts what a reader should look up for.
@@ -62,13 +69,13 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    pub(crate) fn new(keys: &Keys, function: &FunctionKey) -> Self {
+    pub(crate) fn new(keys: &Keys, function: &FunctionKey, lanes: Lanes) -> Self {
         Self {
             function: function.clone(),
             member: function_member(function),
             keys: keys.function(function),
-            submits: Arc::default(),
-            moves: Arc::default(),
+            submits: lanes.submits,
+            moves: lanes.moves,
             // What was there before this process came is to be looked at first.
             bell: watch::Sender::new(1),
             looked_at: watch::Sender::new(0),

@@ -35,7 +35,7 @@ use crate::options::RedisOptions;
 use crate::pause::pause;
 use crate::presence::{self, Presence};
 use crate::registry::{PeersSeen, Said};
-use crate::room::Room;
+use crate::room::{Lanes, Room};
 use crate::script::Args;
 use crate::sweep::{sweep_for_ever, tend_for_ever};
 use crate::value;
@@ -75,6 +75,7 @@ pub(crate) struct Shared {
     pub(crate) said: Said,
     pub(crate) locks: Locks,
     rooms: Mutex<HashMap<FunctionKey, Arc<Room>>>,
+    lanes: Lanes,
 }
 
 impl RedisStore {
@@ -127,6 +128,7 @@ impl RedisStore {
             said: Said::default(),
             locks: Locks::new(lock_keys, !lives_by_the_server),
             rooms: Mutex::default(),
+            lanes: Lanes::default(),
         };
         let store = Self { shared: Arc::new(shared) };
         tokio::spawn(pass_on(listen, Arc::downgrade(&store.shared)));
@@ -154,7 +156,8 @@ impl RedisStore {
         if let Some(room) = rooms.get(function) {
             return Arc::clone(room);
         }
-        let room = Arc::new(Room::new(&self.shared.keys, function));
+        let lanes = if self.shared.link.is_cluster() { Lanes::default() } else { self.shared.lanes.clone() };
+        let room = Arc::new(Room::new(&self.shared.keys, function, lanes));
         rooms.insert(function.clone(), Arc::clone(&room));
         room
     }

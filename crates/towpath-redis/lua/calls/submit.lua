@@ -1,141 +1,152 @@
--- submit: takes calls of one function, each judged by its id, its key, the function, its workers and the backlog, in this order.
+-- submit: takes calls of some functions, each judged by its id, its key, the function, its workers and the backlog, in this order.
 --
--- KEYS  1 calls  2 requests  3 due  4 index  5 counts  6 idempotency  7 function  8 workers  9 stream
---       10 pages  11 sequence  (only when one server has all keys, and the calls of all functions are in one of them)
--- ARGV  1 the instant since which a heartbeat counts as healthy   2 the function, as it stands in a record   3 the function's name
---       4 timestamp: now in ms   5 `1` in a Cluster, where ids and sequences were handed out before
---       6 `1`: the calls are listed on a page; not in a Cluster   7 `1`: no id comes twice   8 how many shapes
+-- KEYS  1 calls  2 requests  3 sequence (in a Cluster: any of the others; there are the calls of one function)
+--       then per function: due, index, counts, idempotency, function, workers, stream, pages
+-- ARGV  1 the instant since which a heartbeat counts as healthy   2 timestamp: now in ms
+--       3 `1` in a Cluster, where ids and sequences were handed out before   4 `1`: no id comes twice   5 how many functions
+--       then per function: how it stands in a record, its name, `1`: the calls are listed on a page, not in a Cluster; how many shapes
 --       then per shape, which is what calls have in common: key, how (`-` plain, `w` refuse without workers), rest of the life, due,
 --       item (`` none), channel (`` the list of the call), timeout, lead, mark, count of added fields, then these fields
---       then per call: id, params, number of its shape, how many bytes the lead and the params have (`0`: they stand apart),
---       sequence (Cluster only)
+--       then how many calls, and per call: id, params, number of its shape, how many bytes the lead and the params have (`0`: they stand
+--       apart), sequence (Cluster only)
 -- What was asked is the lead and the params. An entry's field `proto` is its sequence, the length of what the record says of what was
 -- asked, and the mark: with it whoever reads the entry knows the call's whole life.
 -- gives `A` if all are accepted, else per call: `A` accepted · {`E`, id, life, request} was taken before · {`C`, id} its id belongs to
 --       another function · `U` unknown function · `N` no workers · {`O`, backlog, limit} overloaded · `R` came twice in this batch, ask again
-local call = redis.call
-local calls, requests, stream = KEYS[1], KEYS[2], KEYS[9]
-local alone = ARGV[5] ~= '1'
-local known = call('HMGET', KEYS[7], 'definition', 'max_backlog')
-local limit = tonumber(known[2] or '')
-local backlog, healthy
--- Nothing but its id is to be looked at.
-local simple = known[1] and not limit and ARGV[7] == '1'
+local call, format = redis.call, string.format
+local calls, requests = KEYS[1], KEYS[2]
+local alone, no_id_twice = ARGV[3] ~= '1', ARGV[4] == '1'
+local words = alone and 4 or 5
+local replies, total, accepted_in_all, seen = {}, 0, 0, {}
 
-local shapes, at = {}, 9
-for i = 1, tonumber(ARGV[8]) do
-  local shape = { key = ARGV[at], how = ARGV[at + 1], rest = '\n' .. ARGV[at + 2] .. '\n', due = ARGV[at + 3], channel = ARGV[at + 5],
-    lead = ARGV[at + 7], mark = ARGV[at + 8] }
-  local fields = { 'functionName', ARGV[3], 'timeout', ARGV[at + 6], 'timestamp', ARGV[4] }
-  local item, added = ARGV[at + 4], tonumber(ARGV[at + 9])
-  if item ~= '' then fields[7], fields[8] = 'inputItem', item end
-  for j = 1, added do fields[#fields + 1] = ARGV[at + 9 + j] end
-  shape.fields = fields
-  shapes[string.format('%d', i)] = shape
-  if shape.key ~= '' or shape.how ~= '-' then simple = false end
-  at = at + 10 + added
-end
-
-local first, words = at, alone and 4 or 5
-local ids, count = {}, 0
-for i = first, #ARGV, words do
-  count = count + 1
-  ids[count] = ARGV[i]
-end
-local taken = call('HMGET', calls, unpack(ids))
-local seen = {}
-
-local FUNCTION = '^' .. string.rep('[^\n]*\n', 19) .. '([^\n]*)\n'
-local function taken_before(id)
+local function taken_before(line, id)
   local life = call('HGET', calls, id)
-  if not life or string.match(life, FUNCTION) ~= ARGV[2] then return { 'C', id } end
+  local of = life and string.match(life, '^' .. string.rep('[^\n]*\n', 19) .. '([^\n]*)\n')
+  if of ~= line then return { 'C', id } end
   return { 'E', id, life, call('HGET', requests, id) or '' }
 end
 
-local function judge(place, id, shape)
+-- What stands against a call; nothing: it is accepted.
+local function judge(f, id, record, shape)
   local key = shape.key
-  if seen[id] or (key ~= '' and seen['key ' .. key]) then return 'R' end
-  if taken[place] then return taken_before(id) end
+  if seen[id] or (key ~= '' and seen[f.line .. '\n' .. key]) then return 'R' end
+  if record then return taken_before(f.line, id) end
   if key ~= '' then
-    local earlier = call('HGET', KEYS[6], key)
-    if earlier then return taken_before(earlier) end
+    local earlier = call('HGET', f.idempotency, key)
+    if earlier then return taken_before(f.line, earlier) end
   end
-  if not known[1] then return 'U' end
+  if not f.known then return 'U' end
   if shape.how == 'w' then
-    healthy = healthy or call('ZCOUNT', KEYS[8], '(' .. ARGV[1], '+inf')
-    if healthy == 0 then return 'N' end
+    f.healthy = f.healthy or call('ZCOUNT', f.workers, '(' .. ARGV[1], '+inf')
+    if f.healthy == 0 then return 'N' end
   end
-  if limit then
-    if not backlog then
-      local counts = call('HMGET', KEYS[5], 'queued', 'delayed')
-      backlog = tonumber(counts[1] or 0) + tonumber(counts[2] or 0)
+  if f.limit then
+    if not f.backlog then
+      local counts = call('HMGET', f.counts, 'queued', 'delayed')
+      f.backlog = tonumber(counts[1] or 0) + tonumber(counts[2] or 0)
     end
-    if backlog >= limit then return { 'O', backlog, limit } end
-    backlog = backlog + 1
+    if f.backlog >= f.limit then return { 'O', f.backlog, f.limit } end
+    f.backlog = f.backlog + 1
   end
 end
 
-if simple then
+-- The places of those that are accepted; the others have their replies.
+local function judge_all(f, first, count, ids, records)
+  local accepted = {}
   for place = 1, count do
-    if taken[place] then
-      simple = false
-      break
+    local id, shape = ids[place], f.shapes[tonumber(ARGV[first + place * words - words + 2])]
+    local refused = judge(f, id, records[place], shape)
+    replies[total + place] = refused or 'A'
+    if not refused then
+      seen[id] = true
+      if shape.key ~= '' then seen[f.line .. '\n' .. shape.key] = true end
+      accepted[#accepted + 1] = place
     end
   end
+  return accepted
 end
-local replies, accepted = {}, {}
-for place = 1, simple and 0 or count do
-  local id, shape = ids[place], shapes[ARGV[first + place * words - words + 2]]
-  local refused = judge(place, id, shape)
-  if refused then
-    replies[place] = refused
-  else
-    seen[id] = true
-    if shape.key ~= '' then seen['key ' .. shape.key] = true end
-    accepted[#accepted + 1] = place
-    replies[place] = 'A'
-  end
-end
-local many = simple and count or #accepted
-if many == 0 then return replies end
 
-local last = alone and call('INCRBY', KEYS[11], many) - many
-local paged = ARGV[6] == '1'
-local lives, apart, taken_ids, soonest = {}, {}, {}, nil
-local dues, order = {}, {}
-for i = 1, many do
-  local place = simple and i or accepted[i]
-  local from = first + place * words - words
-  local id, params, shape, kept = ids[place], ARGV[from + 1], shapes[ARGV[from + 2]], ARGV[from + 3]
-  local sequence = alone and string.format('%d', last + i) or ARGV[from + 4]
-  local asked = shape.lead .. params
-  if kept == '0' then
-    apart[#apart + 1] = id
-    apart[#apart + 1] = asked
-    asked = ''
+local function read_shapes(f, at, count)
+  for i = 1, count do
+    local shape = { key = ARGV[at], how = ARGV[at + 1], rest = '\n' .. ARGV[at + 2] .. '\n', due = ARGV[at + 3], channel = ARGV[at + 5],
+      lead = ARGV[at + 7], mark = ARGV[at + 8] }
+    local fields = { 'functionName', f.name, 'timeout', ARGV[at + 6], 'timestamp', ARGV[2] }
+    local item, added = ARGV[at + 4], tonumber(ARGV[at + 9])
+    if item ~= '' then fields[7], fields[8] = 'inputItem', item end
+    for j = 1, added do fields[#fields + 1] = ARGV[at + 9 + j] end
+    shape.fields = fields
+    f.shapes[i] = shape
+    if shape.key ~= '' or shape.how ~= '-' then f.simple = false end
+    at = at + 10 + added
   end
-  local channel = shape.channel ~= '' and shape.channel or 'function:response:' .. id
-  local entry = call('XADD', stream, '*', 'callId', id, 'params', params, 'responseChannel', channel,
-    'proto', sequence .. ':' .. kept .. shape.mark, unpack(shape.fields))
-  local a = i * 2 - 1
-  lives[a], lives[a + 1] = id, '1\nQ\n' .. entry .. '\n' .. sequence .. shape.rest .. kept .. '\n' .. asked
-  if paged then
-    taken_ids[i] = id
-    if shape.due ~= soonest and (not soonest or tonumber(shape.due) < tonumber(soonest)) then soonest = shape.due end
-  else
-    dues[a], dues[a + 1] = shape.due, id
-    order[a], order[a + 1] = sequence, id
+  return at
+end
+
+-- Writes accepted calls down. `accepted` are their places; nothing: all are.
+local function take(f, first, many, ids, accepted)
+  local last = alone and call('INCRBY', KEYS[3], many) - many
+  local lives, apart, listed, soonest = {}, {}, {}, nil
+  local dues, order = {}, {}
+  for i = 1, many do
+    local place = accepted and accepted[i] or i
+    local from = first + place * words - words
+    local id, params, shape, kept = ids[place], ARGV[from + 1], f.shapes[tonumber(ARGV[from + 2])], ARGV[from + 3]
+    local sequence = alone and format('%d', last + i) or ARGV[from + 4]
+    local asked = shape.lead .. params
+    if kept == '0' then
+      apart[#apart + 1] = id
+      apart[#apart + 1] = asked
+      asked = ''
+    end
+    local channel = shape.channel ~= '' and shape.channel or 'function:response:' .. id
+    local entry = call('XADD', f.stream, '*', 'callId', id, 'params', params, 'responseChannel', channel,
+      'proto', sequence .. ':' .. kept .. shape.mark, unpack(shape.fields))
+    local a = i * 2 - 1
+    lives[a], lives[a + 1] = id, '1\nQ\n' .. entry .. '\n' .. sequence .. shape.rest .. kept .. '\n' .. asked
+    if f.paged then
+      listed[i] = id
+      if shape.due ~= soonest and (not soonest or tonumber(shape.due) < tonumber(soonest)) then soonest = shape.due end
+    else
+      dues[a], dues[a + 1] = shape.due, id
+      order[a], order[a + 1] = sequence, id
+    end
+    if shape.key ~= '' then call('HSET', f.idempotency, shape.key, id) end
   end
-  if shape.key ~= '' then call('HSET', KEYS[6], shape.key, id) end
+  call('HSET', calls, unpack(lives))
+  if #apart > 0 then call('HSET', requests, unpack(apart)) end
+  if f.paged then
+    local number = format('%d', last + 1)
+    call('HSET', f.pages, number, table.concat(listed, '\n'))
+    dues, order = { soonest, '\1' .. number }, { number, '\1' .. number }
+  end
+  call('ZADD', f.due, unpack(dues))
+  call('ZADD', f.index, unpack(order))
+  call('HINCRBY', f.counts, 'queued', many)
 end
-call('HSET', calls, unpack(lives))
-if #apart > 0 then call('HSET', requests, unpack(apart)) end
-if paged then
-  local number = string.format('%d', last + 1)
-  call('HSET', KEYS[10], number, table.concat(taken_ids, '\n'))
-  dues, order = { soonest, '\1' .. number }, { number, '\1' .. number }
+
+local at = 6
+for number = 1, tonumber(ARGV[5]) do
+  local k = number * 8 - 5
+  local f = { due = KEYS[k + 1], index = KEYS[k + 2], counts = KEYS[k + 3], idempotency = KEYS[k + 4], workers = KEYS[k + 6],
+    stream = KEYS[k + 7], pages = KEYS[k + 8], line = ARGV[at], name = ARGV[at + 1], paged = ARGV[at + 2] == '1', shapes = {} }
+  local about = call('HMGET', KEYS[k + 5], 'definition', 'max_backlog')
+  f.known, f.limit = about[1], tonumber(about[2] or '')
+  -- Nothing but their ids is to be looked at.
+  f.simple = f.known and not f.limit and no_id_twice
+  at = read_shapes(f, at + 4, tonumber(ARGV[at + 3]))
+  local count, first, ids = tonumber(ARGV[at]), at + 1, {}
+  for i = 1, count do ids[i] = ARGV[first + i * words - words] end
+  at = first + count * words
+  local records, simple = call('HMGET', calls, unpack(ids)), f.simple
+  for place = 1, simple and count or 0 do
+    if records[place] then simple = false end
+  end
+  local accepted = not simple and judge_all(f, first, count, ids, records) or nil
+  local many = accepted and #accepted or count
+  if simple then
+    for place = 1, count do replies[total + place] = 'A' end
+  end
+  if many > 0 then take(f, first, many, ids, accepted) end
+  total, accepted_in_all = total + count, accepted_in_all + many
 end
-call('ZADD', KEYS[3], unpack(dues))
-call('ZADD', KEYS[4], unpack(order))
-call('HINCRBY', KEYS[5], 'queued', many)
-return many == count and 'A' or replies
+return accepted_in_all == total and 'A' or replies

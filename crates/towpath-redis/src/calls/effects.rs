@@ -15,9 +15,6 @@ use crate::script::Args;
 
 /// The commands of a batch, in the order in which their kinds first came up.
 pub(super) struct Effects<'a> {
-    keys: &'a FunctionKeys,
-    /// The inbox of this process, which hears without being written to.
-    own_inbox: &'a str,
     names: Vec<Cow<'a, str>>,
     commands: Vec<Command>,
     counts: Vec<(&'a str, String, i64)>,
@@ -34,9 +31,8 @@ struct Command {
 }
 
 impl<'a> Effects<'a> {
-    pub(super) fn new(keys: &'a FunctionKeys, own_inbox: &'a str, together: bool) -> Self {
-        let (names, commands, elsewhere) = (vec![Cow::Borrowed(keys.calls.as_str())], Vec::new(), Vec::new());
-        Self { keys, own_inbox, names, commands, counts: Vec::new(), elsewhere, together }
+    pub(super) fn new(together: bool) -> Self {
+        Self { names: Vec::new(), commands: Vec::new(), counts: Vec::new(), elsewhere: Vec::new(), together }
     }
 
     /// Commands for other servers, to be sent first.
@@ -59,9 +55,9 @@ impl<'a> Effects<'a> {
     }
 
     fn number(&mut self, key: &'a str) -> usize {
-        // Most are the very same text, which is seen without reading it.
+        // Most are the very same text as one of the last, which is seen without reading it.
         let same = |name: &Cow<'a, str>| std::ptr::eq(&**name, key);
-        let place = self.names.iter().position(same).or_else(|| self.names.iter().position(|name| *name == key));
+        let place = self.names.iter().rposition(same).or_else(|| self.names.iter().rposition(|name| *name == key));
         let place = place.unwrap_or_else(|| {
             self.names.push(Cow::Borrowed(key));
             self.names.len() - 1
@@ -77,7 +73,7 @@ impl<'a> Effects<'a> {
     /// The words of the command of this kind and key, which is begun if there is none.
     fn command(&mut self, name: &'static str, key: &'a str, first: Option<&str>) -> &mut Args {
         let key = self.number(key);
-        let place = self.commands.iter().position(|command| command.name == name && command.key == key).unwrap_or_else(|| {
+        let place = self.commands.iter().rposition(|command| command.key == key && command.name == name).unwrap_or_else(|| {
             let mut words = Args::default();
             first.into_iter().for_each(|first| words.push(first));
             self.commands.push(Command { name, key, words });
@@ -94,18 +90,21 @@ impl<'a> Effects<'a> {
     }
 
     fn count(&mut self, key: &'a str, field: &str, n: i64) {
-        match self.counts.iter_mut().find(|(of, known, _)| std::ptr::eq(*of, key) && known == field) {
+        match self.counts.iter_mut().rev().find(|(of, known, _)| std::ptr::eq(*of, key) && known == field) {
             Some((.., count)) => *count += n,
             None => self.counts.push((key, field.to_owned(), n)),
         }
     }
 
-    /// Everything that one change does. `place` is that of its call among those that change, the first being 1.
-    pub(super) fn gather(&mut self, place: usize, one: &'a Move) {
-        let keys = self.keys;
+    /// Everything that one change does. `place` is that of its call among those that change, the first being 1; `own_inbox` is that of
+    /// this process, which hears without being written to.
+    pub(super) fn gather(&mut self, keys: &'a FunctionKeys, own_inbox: &str, place: usize, one: &'a Move) {
+        if self.names.is_empty() {
+            self.names.push(Cow::Borrowed(&keys.calls));
+        }
         let id = one.before.call.call_id.as_str().as_bytes();
         let Some(after) = &one.after else {
-            return self.forget(&one.before);
+            return self.forget(keys, &one.before);
         };
         let (life, tail) = after.write(&keys.line);
         let words = self.command("LIVES", &keys.calls, None);
@@ -120,17 +119,16 @@ impl<'a> Effects<'a> {
             (_, None) => self.add("ZREM", &keys.due, [id]),
             (_, Some(due)) => self.add("ZADD", &keys.due, [due.as_millis().to_string().as_bytes(), id]),
         }
-        self.move_entry(&one.before, after);
-        self.move_counts(&one.before, after);
+        self.move_entry(keys, &one.before, after);
+        self.move_counts(keys, &one.before, after);
         if one.ends() {
-            self.tell_end(&one.before, after, (&life, tail.as_deref()), one.heard_on.as_deref());
+            self.tell_end(&one.before, after, (&life, tail.as_deref()), &[own_inbox, one.heard_on.as_deref().unwrap_or_default()]);
         } else if one.is_put_off() {
-            self.tell_change(&one.before);
+            self.tell_change(&one.before, own_inbox);
         }
     }
 
-    fn forget(&mut self, life: &'a Life) {
-        let keys = self.keys;
+    fn forget(&mut self, keys: &'a FunctionKeys, life: &'a Life) {
         let id = life.call.call_id.as_str().as_bytes();
         let apart = [(true, &keys.calls), (life.kept == 0, &keys.requests), (life.tail_apart, &keys.outcomes), (true, &keys.progress)];
         for (_, key) in apart.into_iter().filter(|(there, _)| *there) {
@@ -146,9 +144,8 @@ impl<'a> Effects<'a> {
     }
 
     /// The call's entry in the stream, and where it is listed once it has none.
-    fn move_entry(&mut self, before: &Life, after: &Life) {
+    fn move_entry(&mut self, keys: &'a FunctionKeys, before: &Life, after: &Life) {
         use CallState as S;
-        let keys = self.keys;
         let id = before.call.call_id.as_str().as_bytes();
         let sequence = before.sequence.to_string();
         let (was, is) = (before.call.state, after.call.state);
@@ -177,8 +174,7 @@ impl<'a> Effects<'a> {
         }
     }
 
-    fn move_counts(&mut self, before: &Life, after: &Life) {
-        let keys = self.keys;
+    fn move_counts(&mut self, keys: &'a FunctionKeys, before: &Life, after: &Life) {
         for (life, n) in [(before, -1), (after, 1)] {
             let call = &life.call;
             let moved = before.call.state != after.call.state;
@@ -196,10 +192,10 @@ impl<'a> Effects<'a> {
         }
     }
 
-    fn tell_end(&mut self, before: &'a Life, after: &Life, (life, tail): (&[u8], Option<&[u8]>), heard_on: Option<&str>) {
+    /// Tells everybody who waits, except where it is known already.
+    fn tell_end(&mut self, before: &'a Life, after: &Life, (life, tail): (&[u8], Option<&[u8]>), known_on: &[&str]) {
         let id = after.call.call_id.as_str().as_bytes();
-        let own = self.own_inbox;
-        for channel in before.channels.iter().filter(|channel| *channel != own && Some(channel.as_str()) != heard_on) {
+        for channel in before.channels.iter().filter(|channel| !known_on.contains(&channel.as_str())) {
             if entry::is_inbox(channel) {
                 let mut news = Writer::default();
                 news.put(b'i', id);
@@ -232,12 +228,11 @@ impl<'a> Effects<'a> {
         self.elsewhere.extend([set, push, expire]);
     }
 
-    fn tell_change(&mut self, before: &'a Life) {
+    fn tell_change(&mut self, before: &'a Life, own_inbox: &str) {
         let mut news = Writer::default();
         news.put(b'i', before.call.call_id.as_str().as_bytes());
         let news = news.done();
-        let own = self.own_inbox;
-        for channel in before.channels.iter().filter(|channel| *channel != own && entry::is_inbox(channel)) {
+        for channel in before.channels.iter().filter(|channel| *channel != own_inbox && entry::is_inbox(channel)) {
             self.push(channel, &news);
         }
     }

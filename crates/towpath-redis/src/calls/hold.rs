@@ -192,14 +192,14 @@ impl RedisStore {
                     again.push(place);
                 }
             }
-            for Batch { room, places, moves } in batches.into_values() {
-                for (place, done) in places.into_iter().zip(self.apply(&room, moves).await?) {
-                    match granted[place].as_ref().filter(|_| done) {
-                        Some(granted) => self.remember(&granted.found),
-                        None => {
-                            granted[place] = None;
-                            again.push(place);
-                        }
+            let (places, changes): (Vec<_>, Vec<_>) = batches.into_values().map(|batch| (batch.places, (batch.room, batch.moves))).unzip();
+            let done = self.apply_all(changes).await?;
+            for (place, done) in places.into_iter().flatten().zip(done.into_iter().flatten()) {
+                match granted[place].as_ref().filter(|_| done) {
+                    Some(granted) => self.remember(&granted.found),
+                    None => {
+                        granted[place] = None;
+                        again.push(place);
                     }
                 }
             }

@@ -133,26 +133,40 @@ impl RedisStore {
 
     /// Makes changes of one function's calls and tells everybody whom it concerns. `false` where somebody was faster.
     pub(crate) async fn apply(&self, room: &Arc<Room>, moves: Vec<Move>) -> Result<Vec<bool>, StoreError> {
-        let moves: Vec<Arc<Move>> = moves.into_iter().map(Arc::new).collect();
-        let (store, flushed_room) = (self.clone(), Arc::clone(room));
-        let receivers = room.moves.ask(moves.iter().cloned(), move |batch| {
-            let (store, room) = (store.clone(), Arc::clone(&flushed_room));
-            async move { store.flush_moves(&room, batch).await }
-        });
-        let mut done = Vec::with_capacity(receivers.len());
-        for receiver in receivers {
-            done.push(heard(receiver).await?);
+        let mut done = self.apply_all(vec![(Arc::clone(room), moves)]).await?;
+        Ok(done.pop().unwrap_or_default())
+    }
+
+    /// The same with several functions at once.
+    pub(crate) async fn apply_all(&self, changes: Vec<(Arc<Room>, Vec<Move>)>) -> Result<Vec<Vec<bool>>, StoreError> {
+        let mut asked = Vec::with_capacity(changes.len());
+        for (room, moves) in changes {
+            let moves: Vec<Arc<Move>> = moves.into_iter().map(Arc::new).collect();
+            let store = self.clone();
+            let receivers = room.moves.ask(moves.iter().map(|one| (Arc::clone(&room), Arc::clone(one))), move |batch| {
+                let store = store.clone();
+                async move { store.flush_moves(batch).await }
+            });
+            asked.push((room, moves, receivers));
         }
-        let made: Vec<&Move> = moves.iter().zip(&done).filter(|(_, done)| **done).map(|(made, _)| &**made).collect();
-        self.tell(room, &made).await;
-        Ok(done)
+        let mut all_done = Vec::with_capacity(asked.len());
+        for (room, moves, receivers) in asked {
+            let mut done = Vec::with_capacity(receivers.len());
+            for receiver in receivers {
+                done.push(heard(receiver).await?);
+            }
+            let made: Vec<&Move> = moves.iter().zip(&done).filter(|(_, done)| **done).map(|(made, _)| &**made).collect();
+            self.tell(&room, &made).await;
+            all_done.push(done);
+        }
+        Ok(all_done)
     }
 
     /// Makes all changes of a batch, except those of calls that somebody else has changed.
-    async fn flush_moves(&self, room: &Room, moves: Vec<Arc<Move>>) -> Result<Vec<bool>, StoreError> {
+    async fn flush_moves(&self, moves: Vec<(Arc<Room>, Arc<Move>)>) -> Result<Vec<bool>, StoreError> {
         let mut done = vec![true; moves.len()];
         let mut seen = HashSet::new();
-        for (done, one) in done.iter_mut().zip(&moves) {
+        for (done, (_, one)) in done.iter_mut().zip(&moves) {
             *done = seen.insert(&one.before.call.call_id); // of two changes of one call the second has seen an old version
         }
         loop {
@@ -160,7 +174,7 @@ impl RedisStore {
             if open.is_empty() {
                 return Ok(done);
             }
-            let changed = self.run_moves(room, &open.iter().map(|place| &*moves[*place]).collect::<Vec<_>>()).await?;
+            let changed = self.run_moves(&open.iter().map(|place| &moves[*place]).collect::<Vec<_>>()).await?;
             if changed.is_empty() {
                 return Ok(done);
             }
@@ -170,21 +184,21 @@ impl RedisStore {
         }
     }
 
-    /// Makes these changes, or says which calls have changed and makes none.
-    async fn run_moves(&self, room: &Room, moves: &[&Move]) -> Result<Vec<usize>, StoreError> {
-        let (shared, cluster) = (&self.shared, self.shared.link.is_cluster());
+    /// Makes these changes, or says which calls have changed and makes none. They are of one function, unless one server has all keys.
+    async fn run_moves(&self, moves: &[&(Arc<Room>, Arc<Move>)]) -> Result<Vec<usize>, StoreError> {
+        let shared = &self.shared;
         let mut args = Args::with_capacity(1 + moves.len() * 12);
         args.number(moves.len());
-        for one in moves {
+        for (_, one) in moves {
             args.push(one.before.call.call_id.as_str());
         }
-        for one in moves {
+        for (_, one) in moves {
             args.written(|text| one.before.write_head(text));
         }
-        let inbox = shared.inbox_of(room);
-        let mut effects = Effects::new(&room.keys, &inbox, !cluster);
-        for (place, one) in (1..).zip(moves) {
-            effects.gather(place, one);
+        let inboxes: Vec<Arc<str>> = moves.iter().map(|(room, _)| shared.inbox_of(room)).collect();
+        let mut effects = Effects::new(!shared.link.is_cluster());
+        for (place, ((room, one), inbox)) in (1..).zip(moves.iter().zip(&inboxes)) {
+            effects.gather(&room.keys, inbox, place, one);
         }
         for refused in shared.link.ask_all(&effects.take_elsewhere()).await? {
             value::checked(refused)?;

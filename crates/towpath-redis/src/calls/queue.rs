@@ -19,6 +19,8 @@ use crate::store::RedisStore;
 /// How long one read blocks. A read that waits costs nothing; that its server is gone is noticed by the connection, and that it was
 /// forgotten on the way by the next nudge, which every new connection and every call that a sweep finds brings.
 const BLOCK: Duration = Duration::from_secs(300);
+/// A claim that waits no longer than this looks first for what is there already.
+const WAITS_ANYWAY: Duration = Duration::from_secs(1);
 /// The first wait before a reader that met trouble tries again; it doubles up to the last.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_LAST: Duration = Duration::from_secs(1);
@@ -90,9 +92,12 @@ impl RedisStore {
             self.check_place(&wanted.function)?;
         }
         let until = self.shared.now() + want.wait;
-        let taken = self.take_beside(want.clone()).await?;
-        if !taken.is_empty() || want.wait.is_zero() {
-            return Ok(taken);
+        // Whoever waits for one function anyway finds what is there by waiting for it.
+        if want.functions.len() > 1 || want.wait < WAITS_ANYWAY {
+            let taken = self.take_beside(want.clone()).await?;
+            if !taken.is_empty() || want.wait.is_zero() {
+                return Ok(taken);
+            }
         }
         let mut turn = self.queue_up(want);
         tokio::select! {

@@ -1,6 +1,6 @@
-//! Taking calls. Those of one function that come at the same time go with one script.
+//! Taking calls. Those that come at the same time go with one script.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use redis::Value;
@@ -21,8 +21,8 @@ use crate::script::{Args, SUBMIT};
 use crate::store::RedisStore;
 use crate::value;
 
-/// So many calls that come together are listed on a page, and not one by one.
-const PAGED_FROM: usize = 8;
+/// So many calls of a function that come together are listed on a page, and not one by one.
+const PAGED_FROM: usize = 2;
 
 /// A call on its way to the server.
 #[derive(Clone)]
@@ -77,7 +77,7 @@ impl RedisStore {
         submitted
     }
 
-    /// Sends a call with those of the same function that are sent at the same time.
+    /// Sends a call with those that are sent at the same time.
     fn send_submit(
         &self,
         room: &Arc<Room>,
@@ -86,10 +86,10 @@ impl RedisStore {
         sequence: u64,
     ) -> oneshot::Receiver<Result<Judged, StoreError>> {
         let to_submit = ToSubmit { call: Arc::clone(call), reply_to, sequence };
-        let (store, flushed_room) = (self.clone(), Arc::clone(room));
-        room.submits.ask_one(to_submit, move |batch| {
-            let (store, room) = (store.clone(), Arc::clone(&flushed_room));
-            async move { store.flush_submits(&room, &batch).await }
+        let store = self.clone();
+        room.submits.ask_one((Arc::clone(room), to_submit), move |batch| {
+            let store = store.clone();
+            async move { store.flush_submits(&batch).await }
         })
     }
 
@@ -140,36 +140,28 @@ impl RedisStore {
         Ok(Submitted::Existing { call_id, state: life.call.state, deadline: life.call.deadline, durability })
     }
 
-    async fn flush_submits(&self, room: &Room, batch: &[ToSubmit]) -> Result<Vec<Judged>, StoreError> {
-        let (shared, keys, now) = (&self.shared, &room.keys, self.shared.now());
+    async fn flush_submits(&self, batch: &[(Arc<Room>, ToSubmit)]) -> Result<Vec<Judged>, StoreError> {
+        let (shared, now) = (&self.shared, self.shared.now());
         let cluster = shared.link.is_cluster();
-        let mut args = Args::with_capacity(16 + batch.len() * 4);
+        let groups = by_function(batch);
+        let mut args = Args::with_capacity(16 + batch.len() * 4 + groups.len() * 16);
         args.number(now.as_millis().saturating_sub(millis(HEALTHY_FOR)));
-        args.push(keys.line.as_str());
-        args.push(room.function.name.as_str());
         args.number(now.as_millis());
         args.flag(cluster);
-        let paged = !cluster && batch.len() >= PAGED_FROM;
-        args.flag(paged);
         let mut ids = HashSet::with_capacity(batch.len());
-        args.flag(batch.iter().all(|one| ids.insert(&one.call.call_id)));
-        write_batch(batch, &keys.line, (now, paged, cluster), &mut args);
-        let deadlines: Vec<Timestamp> = batch.iter().map(|one| now + one.call.timeout).collect();
+        args.flag(batch.iter().all(|(_, one)| ids.insert(&one.call.call_id)));
+        args.number(groups.len());
+        let first = &batch[groups[0].1[0]].0.keys;
         let sequence = shared.keys.sequence();
-        let mut names: Vec<&str> = vec![
-            &keys.calls,
-            &keys.requests,
-            &keys.due,
-            &keys.index,
-            &keys.counts,
-            &keys.idempotency,
-            &keys.definition,
-            &keys.workers,
-            &keys.stream,
-            &keys.pages,
-        ];
-        if !cluster {
-            names.push(&sequence);
+        let mut names: Vec<&str> = vec![&first.calls, &first.requests, if cluster { &first.stream } else { &sequence }];
+        for (room, places) in &groups {
+            let of_function: Vec<&ToSubmit> = places.iter().map(|place| &batch[*place].1).collect();
+            let paged = !cluster && of_function.len() >= PAGED_FROM;
+            args.push(room.keys.line.as_str());
+            args.push(room.function.name.as_str());
+            args.flag(paged);
+            write_calls(&of_function, &room.keys.line, (now, paged, cluster), &mut args);
+            names.extend(room.keys.of_submits());
         }
         let (reply, durability) = shared.run_durably(&SUBMIT, &names, &args).await?;
         let replies = match reply {
@@ -179,10 +171,12 @@ impl RedisStore {
         if replies.len() != batch.len() {
             return Err(StoreError::Corrupt(format!("{} submits had {} replies", batch.len(), replies.len())));
         }
-        let mut judged = Vec::with_capacity(replies.len());
-        for (reply, deadline) in replies.into_iter().zip(deadlines) {
-            judged.push(read_judgement(reply, deadline, durability)?);
+        let mut judged: Vec<Option<Judged>> = batch.iter().map(|_| None).collect();
+        for (place, reply) in groups.iter().flat_map(|(_, places)| places).zip(replies) {
+            let deadline = now + batch[*place].1.call.timeout;
+            judged[*place] = Some(read_judgement(reply, deadline, durability)?);
         }
+        let judged: Vec<Judged> = judged.into_iter().flatten().collect();
         if let Some(due) = judged.iter().filter_map(accepted_deadline).min() {
             shared.agenda.note(due);
         }
@@ -190,8 +184,22 @@ impl RedisStore {
     }
 }
 
-/// Writes what the calls have in common once, and each call behind it.
-fn write_batch(batch: &[ToSubmit], function: &str, (now, paged, cluster): (Timestamp, bool, bool), args: &mut Args) {
+/// The places of each function's calls. Most batches are of one.
+fn by_function(batch: &[(Arc<Room>, ToSubmit)]) -> Vec<(&Arc<Room>, Vec<usize>)> {
+    let mut groups: Vec<(&Arc<Room>, Vec<usize>)> = Vec::new();
+    let mut known: HashMap<*const Room, usize> = HashMap::new();
+    for (place, (room, _)) in batch.iter().enumerate() {
+        let group = *known.entry(Arc::as_ptr(room)).or_insert_with(|| {
+            groups.push((room, Vec::new()));
+            groups.len() - 1
+        });
+        groups[group].1.push(place);
+    }
+    groups
+}
+
+/// Writes what a function's calls have in common once, and each call behind it.
+fn write_calls(batch: &[&ToSubmit], function: &str, (now, paged, cluster): (Timestamp, bool, bool), args: &mut Args) {
     let mut shapes: Vec<Shape> = Vec::new();
     let mut numbers = Vec::with_capacity(batch.len());
     let mut last: Option<&ToSubmit> = None;
@@ -206,6 +214,7 @@ fn write_batch(batch: &[ToSubmit], function: &str, (now, paged, cluster): (Times
     for shape in &shapes {
         args.append(&shape.words);
     }
+    args.number(batch.len());
     for (one, number) in batch.iter().zip(numbers) {
         let params = one.call.request.params.as_bytes();
         let asked = shapes[number - 1].lead + params.len();

@@ -1,6 +1,6 @@
 //! Delivering waiting calls to a worker: first those that wait outside the stream, they are older; then those that the stream has.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +27,9 @@ use crate::value;
 /// its id.
 const ADOPTED_KEPT: Duration = Duration::from_secs(600);
 
+/// Of so many functions each is asked for its share, and not one after the other for all it has.
+const MANY_FUNCTIONS: usize = 8;
+
 /// What a look for work brought.
 #[derive(Default)]
 pub(crate) struct Taken {
@@ -38,6 +41,9 @@ pub(crate) struct Taken {
 impl RedisStore {
     /// Takes what waits now, without waiting: functions in the order given.
     pub(crate) async fn take_now(&self, want: &ClaimCalls) -> Result<Vec<Delivery>, StoreError> {
+        if want.functions.len() >= MANY_FUNCTIONS {
+            return self.take_shares(want).await;
+        }
         let mut deliveries: Vec<Delivery> = Vec::new();
         for wanted in &want.functions {
             let left = (want.max as usize).saturating_sub(deliveries.len());
@@ -59,6 +65,44 @@ impl RedisStore {
             }
         }
         Ok(deliveries)
+    }
+
+    /// The same of many functions: all are asked at once, each for its share of what the worker wants.
+    async fn take_shares(&self, want: &ClaimCalls) -> Result<Vec<Delivery>, StoreError> {
+        let mut deliveries: Vec<Delivery> = Vec::new();
+        let left_of = |deliveries: &[Delivery]| (want.max as usize).saturating_sub(deliveries.len());
+        let mut open: VecDeque<(Arc<Room>, u64)> = VecDeque::with_capacity(want.functions.len());
+        for wanted in &want.functions {
+            let room = self.room(&wanted.function);
+            let most = left_of(&deliveries).min(wanted.max as usize) as u64;
+            let taken = self.take_outside(&room, want, most).await?;
+            deliveries.extend(taken.deliveries);
+            open.extend(Some((room, taken.room_left)).filter(|(_, most)| *most > 0));
+        }
+        while !open.is_empty() && left_of(&deliveries) > 0 {
+            let left = left_of(&deliveries);
+            let asked: Vec<(Arc<Room>, u64)> = open.drain(..left.min(open.len())).collect();
+            let share = (left / asked.len()) as u64;
+            let reads: Vec<Cmd> = asked.iter().map(|(room, most)| read_command(room, want, share.min(*most), None)).collect();
+            for ((room, most), reply) in asked.into_iter().zip(self.shared.link.ask_all(&reads).await?) {
+                let count = share.min(most);
+                let entries = self.read_share(&room, reply).await?;
+                // Whoever had more than its share may be asked for more.
+                open.extend(Some((Arc::clone(&room), most - count)).filter(|(_, more)| entries.len() as u64 == count && *more > 0));
+                if !entries.is_empty() {
+                    deliveries.extend(self.take_read(&room, want, count, entries).await?.deliveries);
+                }
+            }
+        }
+        Ok(deliveries)
+    }
+
+    async fn read_share(&self, room: &Room, reply: Value) -> Result<Vec<Entry>, StoreError> {
+        match value::checked(reply) {
+            Ok(reply) => Ok(entry::read_streams(&Reply::from(&reply))),
+            Err(error) if is_no_group(&error) => self.make_group(room).await.map(|()| Vec::new()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Takes what waits outside the stream, if there may be something.
