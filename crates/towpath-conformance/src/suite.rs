@@ -393,6 +393,8 @@ macro_rules! every_case {
                 nobody_passes_a_writer_that_waits
                 kinds_do_not_contend
                 permits_and_places_survive_a_restart
+                units_in_use_are_listed_by_scope_and_others_are_not
+                units_that_are_renewed_or_waited_for_stay_in_the_list
             }
             reopen {
                 a_restart_keeps_every_call_in_every_state
@@ -450,7 +452,8 @@ macro_rules! every_case_of_old_callers {
                 attempts_of_old_callers_never_look_like_the_next_fence
                 a_counter_that_is_no_number_is_an_old_workflows
                 an_operator_may_end_an_old_workflows_lock
-                an_old_workflows_lock_is_listed
+                an_old_workflows_lock_is_listed_when_it_is_named_or_all_are_looked_at
+                an_old_workflows_lock_is_listed_once_one_of_ours_has_met_it
                 a_grant_over_an_old_workflow_that_left_is_under_a_new_fence
             }
         }

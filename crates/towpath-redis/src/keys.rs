@@ -233,7 +233,7 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
             }
             ("due" | "index" | "ready" | "dead" | "workers", true) | ("heartbeats", false) => Some(&["zset"]),
             ("aside", true) | ("functions", false) => Some(&["set"]),
-            ("lock:index", false) | ("limit:index" | "limit:over", true) => Some(&["zset"]),
+            ("lock:index" | "lock:used", false) | ("limit:index" | "limit:over", true) => Some(&["zset"]),
             ("lock:audit", false) => Some(&["list"]),
             (set, _) if set.starts_with("lock:exec:") => Some(&["set"]),
             ("workers" | "where" | "calls" | "config" | "losses", false) => Some(&["hash"]),
@@ -388,10 +388,10 @@ mod tests {
             all.extend([(of.counter, "string"), (of.meta, "string"), (of.seeds_meta, "string"), (of.record, "string")]);
             all.extend([(of.waiters, "zset"), (of.alive, "zset")]);
             all.extend([(shared.execution(&ExecutionId::new("a:{7}").unwrap()), "set"), (shared.index.clone(), "zset")]);
-            all.push((shared.audit.clone(), "list"));
+            all.extend([(shared.audit.clone(), "list"), (shared.used.clone(), "zset")]);
             let kinds = ["zset", "hash", "zset", "zset", "hash", "hash"];
             let permits = shared.permits(PermitKind::Semaphore, &scope);
-            all.extend(permits.in_order().into_iter().map(str::to_owned).zip(kinds));
+            all.extend(permits.own().into_iter().map(str::to_owned).zip(kinds));
         }
         all
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::http::Method;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -93,6 +94,8 @@ pub struct Metrics {
     store_errors: Family<ReasonLabels, Counter>,
     lock_grants: Family<PreviousLabels, Counter>,
     permit_grants: Family<KindLabels, Counter>,
+    lock_wait_seconds: Family<KindLabels, Histogram, fn() -> Histogram>,
+    lock_hold_seconds: Family<KindLabels, Histogram, fn() -> Histogram>,
     locks_lost: Family<ReasonLabels, Counter>,
     lock_attempts_of_old_workflows: Counter,
     limit_checks: Family<RuleLabels, Counter>,
@@ -138,6 +141,8 @@ impl Metrics {
             store_errors: Family::default(),
             lock_grants: Family::default(),
             permit_grants: Family::default(),
+            lock_wait_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 12))),
+            lock_hold_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 12))),
             locks_lost: Family::default(),
             lock_attempts_of_old_workflows: Counter::default(),
             limit_checks: Family::default(),
@@ -168,6 +173,10 @@ impl Metrics {
         registry.register("store_errors", "Moves that the store did not answer well", self.store_errors.clone());
         registry.register("lock_grants", "Locks granted, by how the tenure before ended", self.lock_grants.clone());
         registry.register("permit_grants", "Grants of units of semaphores and read/write locks", self.permit_grants.clone());
+        let help = "How long those who were granted a lock or units had waited";
+        registry.register("lock_wait_seconds", help, self.lock_wait_seconds.clone());
+        let help = "How long a lock or units were held that were taken and released through this server";
+        registry.register("lock_hold_seconds", help, self.lock_hold_seconds.clone());
         registry.register("locks_lost", "Holders that learnt that what they held is not theirs any more", self.locks_lost.clone());
         let help = "How often old workflows tried to get in beside a holder of ours";
         registry.register("lock_attempts_of_old_workflows", help, self.lock_attempts_of_old_workflows.clone());
@@ -247,6 +256,10 @@ impl Metrics {
     }
 }
 
+fn kind_label(kind: Option<PermitKind>) -> &'static str {
+    kind.map_or("lock", PermitKind::as_str)
+}
+
 impl Observer for Metrics {
     fn submitted(&self, function: &FunctionKey) {
         self.submitted.get_or_create(&function.into()).inc();
@@ -278,6 +291,14 @@ impl Observer for Metrics {
         self.permit_grants.get_or_create(&KindLabels { kind: kind.as_str() }).inc();
     }
 
+    fn lock_waited(&self, kind: Option<PermitKind>, for_long: Duration) {
+        self.lock_wait_seconds.get_or_create(&KindLabels { kind: kind_label(kind) }).observe(for_long.as_secs_f64());
+    }
+
+    fn lock_held(&self, kind: Option<PermitKind>, for_long: Duration) {
+        self.lock_hold_seconds.get_or_create(&KindLabels { kind: kind_label(kind) }).observe(for_long.as_secs_f64());
+    }
+
     fn lock_lost(&self, why: LostLock) {
         self.locks_lost.get_or_create(&ReasonLabels { reason: why.as_str() }).inc();
     }
@@ -301,8 +322,6 @@ impl Observer for Metrics {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use towpath_core::call::CallState;
     use towpath_core::inspect::FunctionCounts;
     use towpath_core::names::{CallId, FunctionName};

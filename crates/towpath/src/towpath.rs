@@ -194,7 +194,7 @@ impl TowpathBuilder {
         let limits = Limits::heard_by(self.observer.clone());
         let clock = open.clock;
         let ids = self.ids.unwrap_or_else(|| Arc::new(SystemIds::new()));
-        let observed = Arc::new(ObservedStore::new(open.store, self.observer));
+        let observed = Arc::new(ObservedStore::new(open.store, Arc::clone(&clock), self.observer));
         let broken = observed.broken();
         let store: Arc<dyn Store> = observed;
         let functions = Arc::new(FunctionCache::default());

@@ -9,5 +9,5 @@ mod view;
 pub use batch::{BatchCounts, BatchView, Cursor, CursorPage, DeadLetterQuery, FlightView, OpenBatchView};
 pub use filter::{CallFilter, Page, PageRequest};
 pub use limit::{LimitPage, LimitQuery, LimitView};
-pub use lock::{LockPage, LockQuery, LockView, PermitView};
+pub use lock::{LockPage, LockQuery, LockView, PermitPage, PermitView};
 pub use view::{CallView, FunctionCounts, FunctionView, StoreStatus};

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod bad_limits;
+mod bad_locks;
 mod calls;
 mod config;
 mod dead_letters;

@@ -5,6 +5,7 @@ mod calls;
 mod faults;
 mod handle;
 mod limits;
+mod lock_words;
 mod locks;
 mod nested;
 mod rates;

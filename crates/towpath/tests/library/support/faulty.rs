@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use towpath_core::ids::DeliveryId;
 use towpath_core::inspect::{
-    CallFilter, CallView, FunctionView, LimitPage, LimitQuery, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+    CallFilter, CallView, FunctionView, LimitPage, LimitQuery, LockPage, LockQuery, LockView, Page, PageRequest, PermitPage, PermitView,
+    StoreStatus,
 };
 use towpath_core::limit::{Check, LimitReply, Rules};
 use towpath_core::names::{CallId, FunctionKey, LimitScope, LockScope, WorkerId};
@@ -298,6 +299,10 @@ impl InspectStore for FaultyStore {
 
     async fn limits(&self, query: &LimitQuery) -> Result<LimitPage, StoreError> {
         self.make("limits", self.store.limits(query)).await
+    }
+
+    async fn permit_list(&self, kind: PermitKind, query: &LockQuery) -> Result<PermitPage, StoreError> {
+        self.make("permit_list", self.store.permit_list(kind, query)).await
     }
 
     /// Tests ask this to see whether all is quiet, so it neither counts nor fails.
