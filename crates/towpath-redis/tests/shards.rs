@@ -91,7 +91,7 @@ async fn calls_are_spread_and_every_one_is_seen_counted_and_answered_once() {
 
     let again = caller.submit(new_call("c-7", "hot").timeout(seconds(60))).await.expect("the server is up");
     assert!(matches!(again, Submitted::Existing { .. }), "the same call is in the same place: {again:?}");
-    assert!(matches!(caller.cancel(&call_id("c-9")).await.expect("the server is up"), Cancelled::Done { .. }));
+    assert!(matches!(caller.cancel(&call_id("c-9")).await.expect("the server is up"), Cancelled::Done));
     let mut answered = answer_all(&worker, "w-1").await;
     answered.push("c-9".to_owned());
     assert_eq!(answered.len(), ids.len(), "each once");

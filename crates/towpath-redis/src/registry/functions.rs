@@ -82,10 +82,9 @@ impl RedisStore {
             in_the_way.push(shard_member(&FunctionKey { scope: scope.clone(), name: of }, shard.max(1)));
         }
         if !in_the_way.is_empty() {
-            let mut ask = command("SMISMEMBER", &[self.shared.keys.functions()]);
-            ask.arg(&in_the_way);
-            let there: Vec<bool> = read(self.shared.link.ask(&ask).await?)?;
-            if there.contains(&true) {
+            let there = self.members_of_the_set().await?;
+            let there = there.iter().map(|(function, shard)| shard_member(function, *shard));
+            if there.into_iter().any(|member| in_the_way.contains(&member)) {
                 return Err(trouble(format!(
                     "function '{}' cannot be told from a stream of another function: a name that ends with # and a number, and a \
                      function with shards whose name is the rest, do not go together; choose another name or no shards",
