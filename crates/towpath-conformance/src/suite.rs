@@ -448,3 +448,54 @@ macro_rules! cases_as_values {
 pub fn all_cases() -> Vec<Case> {
     every_case! { cases_as_values {} }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_case_that_is_written_is_run() {
+        let rooms = [
+            ("submit", include_str!("cases/calls/submit.rs")),
+            ("limits", include_str!("cases/calls/limits.rs")),
+            ("claim", include_str!("cases/calls/claim.rs")),
+            ("waiting", include_str!("cases/calls/waiting.rs")),
+            ("lease", include_str!("cases/calls/lease.rs")),
+            ("answer", include_str!("cases/calls/answer.rs")),
+            ("retry", include_str!("cases/calls/retry.rs")),
+            ("cancel", include_str!("cases/calls/cancel.rs")),
+            ("dead_letter", include_str!("cases/calls/dead_letter.rs")),
+            ("watch", include_str!("cases/calls/watch.rs")),
+            ("registry", include_str!("cases/registry.rs")),
+            ("timers", include_str!("cases/timers.rs")),
+            ("rate_limits", include_str!("cases/rate_limits.rs")),
+            ("inspect", include_str!("cases/inspect.rs")),
+            ("locks_acquire", include_str!("cases/locks/acquire.rs")),
+            ("locks_queue", include_str!("cases/locks/queue.rs")),
+            ("locks_lease", include_str!("cases/locks/lease.rs")),
+            ("locks_release", include_str!("cases/locks/release.rs")),
+            ("locks_cleanup", include_str!("cases/locks/cleanup.rs")),
+            ("locks_turns", include_str!("cases/locks/turns.rs")),
+            ("permits", include_str!("cases/permits.rs")),
+            ("locks_old_callers", include_str!("cases/locks/old_callers.rs")),
+            ("reopen", include_str!("cases/reopen.rs")),
+            ("batches_ingest", include_str!("cases/batches/ingest.rs")),
+            ("batches_claim", include_str!("cases/batches/claim.rs")),
+            ("batches_finish", include_str!("cases/batches/finish.rs")),
+            ("batches_seal", include_str!("cases/batches/seal.rs")),
+            ("batches_dead_letters", include_str!("cases/batches/dead_letters.rs")),
+            ("batches_lists", include_str!("cases/batches/lists.rs")),
+            ("batches_wakes", include_str!("cases/batches/wakes.rs")),
+            ("batches_settings", include_str!("cases/batches/settings.rs")),
+            ("batches_reopen", include_str!("cases/batches/reopen.rs")),
+        ];
+        let mut written = BTreeSet::new();
+        for (room, text) in rooms {
+            let names = text.lines().filter_map(|line| line.strip_prefix("pub async fn ")?.split('(').next());
+            written.extend(names.map(|name| format!("{room}::{name}")));
+        }
+        let lists = [super::all_cases(), super::all_cases_of_old_callers(), super::all_cases_of_batches()];
+        let listed: BTreeSet<_> = lists.iter().flatten().map(|case| case.name.to_owned()).collect();
+        assert_eq!(listed, written, "add the case to the list in suite.rs");
+    }
+}
