@@ -36,7 +36,7 @@ use crate::pause::pause;
 use crate::presence::{self, Presence};
 use crate::registry::{PeersSeen, Said};
 use crate::room::{Lanes, Room};
-use crate::script::Args;
+use crate::script::{Args, ArgsPool};
 use crate::sweep::{sweep_for_ever, tend_for_ever};
 use crate::value;
 
@@ -77,6 +77,7 @@ pub(crate) struct Shared {
     pub(crate) locks: Locks,
     rooms: Mutex<HashMap<FunctionKey, BTreeMap<u16, Arc<Room>>>>,
     lanes: Lanes,
+    pub(crate) pool: ArgsPool,
 }
 
 impl RedisStore {
@@ -131,6 +132,7 @@ impl RedisStore {
             locks: Locks::new(lock_keys, !lives_by_the_server),
             rooms: Mutex::default(),
             lanes: Lanes::default(),
+            pool: ArgsPool::default(),
         };
         let store = Self { shared: Arc::new(shared) };
         tokio::spawn(pass_on(listen, Arc::downgrade(&store.shared)));

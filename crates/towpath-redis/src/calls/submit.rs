@@ -19,7 +19,7 @@ use crate::lane::heard;
 use crate::link::slot_of_key;
 use crate::record::{Life, request_in};
 use crate::room::Room;
-use crate::script::{Args, SUBMIT, SUBMIT_ONE};
+use crate::script::{SUBMIT, SUBMIT_ONE};
 use crate::store::RedisStore;
 use crate::value;
 
@@ -177,7 +177,7 @@ impl RedisStore {
         let (shared, now) = (&self.shared, self.shared.now());
         let cluster = shared.link.is_cluster();
         let groups = by_function(batch);
-        let mut args = Args::with_capacity(16 + batch.len() * 4 + groups.len() * 16);
+        let mut args = shared.pool.take();
         args.number(now.as_millis().saturating_sub(millis(HEALTHY_FOR)));
         args.number(now.as_millis());
         args.flag(cluster);
@@ -196,7 +196,9 @@ impl RedisStore {
             write_calls(&of_function, &room.keys.line, (now, paged, cluster), &mut args);
             names.extend(room.keys.of_submits());
         }
-        let (reply, durability) = shared.run_durably(&SUBMIT, &names, &args).await?;
+        let submitted = shared.run_durably(&SUBMIT, &names, &args).await;
+        shared.pool.put(args);
+        let (reply, durability) = submitted?;
         let replies = match reply {
             all if value::text(&all) == Some("A") => vec![all; batch.len()],
             each => value::array("a submit", each)?,
