@@ -48,7 +48,10 @@ impl<'a> Effects<'a> {
             let name = if field.contains(':') { "COUNT" } else { "HINCRBY" };
             self.alone(name, key, [field.as_bytes(), n.to_string().as_bytes()]);
         }
-        for Command { name, key, words } in self.commands {
+        for Command { name, key, mut words } in self.commands {
+            if name == "ACKDEL" {
+                oldest_first(&mut words);
+            }
             args.push(name);
             args.number(key);
             args.number(words.len());
@@ -255,6 +258,22 @@ impl<'a> Effects<'a> {
 fn own_due(life: &Life) -> Option<Timestamp> {
     let by_page = |due: &Timestamp| life.paged && *due >= life.call.deadline && life.call.state != CallState::Settled;
     life.call.due().filter(|due| !by_page(due))
+}
+
+/// Sorts the entries behind the name of the group.
+fn oldest_first(words: &mut Args) {
+    let place = |entry: &[u8]| {
+        let (ms, n) = std::str::from_utf8(entry).ok()?.split_once('-')?;
+        Some((ms.parse::<u64>().ok()?, n.parse::<u64>().ok()?))
+    };
+    let mut sorted: Vec<&[u8]> = words.words().skip(1).collect();
+    if sorted.is_sorted_by_key(|entry| place(entry)) {
+        return;
+    }
+    sorted.sort_by_cached_key(|entry| place(entry));
+    let mut in_order = Args::with_capacity(words.len());
+    words.words().take(1).chain(sorted).for_each(|word| in_order.push(word));
+    *words = in_order;
 }
 
 fn from_an_old_caller(life: &Life) -> bool {

@@ -45,24 +45,33 @@ impl RedisStore {
             return self.take_shares(want).await;
         }
         let mut deliveries: Vec<Delivery> = Vec::new();
-        for (wanted, room) in self.wanted_rooms(want) {
-            let left = (want.max as usize).saturating_sub(deliveries.len());
-            let of_function = deliveries.iter().filter(|delivery| delivery.request.function == wanted.function).count();
-            let count = left.min((wanted.max as usize).saturating_sub(of_function)) as u64;
-            if count == 0 {
-                continue;
-            }
-            let mut taken = self.take_outside(&room, want, count).await?;
-            deliveries.append(&mut taken.deliveries);
-            while taken.room_left > 0 {
-                let entries = self.read_waiting(&room, want, taken.room_left).await?;
-                if entries.is_empty() {
+        for wanted in &want.functions {
+            let mut of_function = wanted.max as usize;
+            for room in self.shards(&wanted.function) {
+                let left = (want.max as usize).saturating_sub(deliveries.len());
+                let count = left.min(of_function) as u64;
+                if count == 0 {
                     break;
                 }
-                let more = self.take_read(&room, want, taken.room_left, entries).await?;
-                deliveries.extend(more.deliveries);
-                taken.room_left = more.room_left;
+                let taken = self.take_from(&room, want, count).await?;
+                of_function -= taken.len().min(of_function);
+                deliveries.extend(taken);
             }
+        }
+        Ok(deliveries)
+    }
+
+    /// Takes what waits in one room: first outside the stream, then in it.
+    async fn take_from(&self, room: &Arc<Room>, want: &ClaimCalls, count: u64) -> Result<Vec<Delivery>, StoreError> {
+        let Taken { mut deliveries, mut room_left } = self.take_outside(room, want, count).await?;
+        while room_left > 0 {
+            let entries = self.read_waiting(room, want, room_left).await?;
+            if entries.is_empty() {
+                break;
+            }
+            let more = self.take_read(room, want, room_left, entries).await?;
+            deliveries.extend(more.deliveries);
+            room_left = more.room_left;
         }
         Ok(deliveries)
     }
