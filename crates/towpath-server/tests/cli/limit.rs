@@ -40,7 +40,7 @@ fn the_check_of_the_seed_counts_denied_calls() {
 fn a_policy_is_put_listed_used_and_removed() {
     let server = Server::start();
     server.run(&["limit", "peek", "mail", "--policy", "default"]).exits(3).says("there is no policy 'default'");
-    server.run(&["limit", "put", "mail", "--rule", RULE, "--rule", "per_second=gcra:5/1s,burst=5"]).exits(0).says("is kept");
+    server.run(&["limit", "put", "mail", "--rule", RULE, "--rule", "per_hour=gcra:5/1h,burst=5"]).exits(0).says("is kept");
     server.run(&["limit", "ls", "--policies"]).exits(0).prints("per_minute: 2 in 1 min by sliding_log");
     server.run(&["limit", "check", "mail", "--cost", "2"]).exits(0);
     server.run(&["limit", "check", "mail"]).exits(4);
