@@ -210,6 +210,7 @@ impl RedisStore {
         if let Err(error) = self.write_down_all_deliveries().await {
             tracing::warn!(%error, "deliveries were not written down; their leases will run out");
         }
+        self.shared.notebook.is_written().await;
         for inbox in self.shared.inboxes.all() {
             let mut forget = Cmd::new();
             forget.arg("DEL").arg(inbox);

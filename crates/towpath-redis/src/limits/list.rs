@@ -31,6 +31,11 @@ pub(crate) struct Notebook {
 }
 
 impl Notebook {
+    /// Waits until everything that was to be written down is.
+    pub(crate) async fn is_written(&self) {
+        drop(self.writing.write().await);
+    }
+
     fn noted(&self) -> MutexGuard<'_, Noted> {
         // Nothing in here can panic half way.
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
@@ -68,7 +73,7 @@ impl RedisStore {
     }
 
     pub(crate) async fn limit_page(&self, query: &LimitQuery) -> Result<LimitPage, StoreError> {
-        drop(self.shared.notebook.writing.write().await);
+        self.shared.notebook.is_written().await;
         let limit = query.limit.min(PageRequest::LIMIT_MAX) as usize;
         let (mut items, mut after): (Vec<LimitView>, Option<NotedRule>) = (Vec::new(), query.after.clone());
         for _ in 0..LOOKED_AT_MAX / TOGETHER {
