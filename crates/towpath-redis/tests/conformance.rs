@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use async_trait::async_trait;
 use old_caller::PlainClient;
 use towpath_conformance::backend::{Backend, OldCaller, UnderTest};
-use towpath_conformance::suite::{all_cases, all_cases_of_old_callers, run};
+use towpath_conformance::suite::{all_cases, all_cases_of_batches, all_cases_of_old_callers, run};
 use towpath_core::batch::Layout;
 use towpath_core::clock::Clock;
 use towpath_core::store::{BatchStore, Store};
@@ -125,11 +125,15 @@ impl Backend for WithThePrintedRights {
         RESTRICTED.cli(&["-n", &options.database.to_string(), "FLUSHDB"]);
         under_test(&RESTRICTED, options, clock).await
     }
+
+    fn layout(&self) -> Option<Layout> {
+        Some(Layout::Seed)
+    }
 }
 
 #[tokio::test]
 async fn the_whole_suite_holds_under_the_printed_rights() {
-    for case in all_cases().into_iter().chain(all_cases_of_old_callers()) {
+    for case in all_cases().into_iter().chain(all_cases_of_old_callers()).chain(all_cases_of_batches()) {
         println!("{}", case.name);
         run(&WithThePrintedRights, case.run).await;
     }
