@@ -80,7 +80,7 @@ mod standalone {
     towpath_conformance::histories!(Standalone, locks = 20 of 3_000, permits = 8 of 2_500);
     towpath_conformance::batches_suite!(Standalone);
     towpath_conformance::batches_differential!(Standalone, seeds = 60, operations = 300);
-    towpath_conformance::batch_histories!(Standalone, 8 of 700);
+    towpath_conformance::batch_histories!(Standalone, 25 of 700);
 }
 
 /// The same with the old worker's keys for the batcher of the cases.
@@ -102,7 +102,7 @@ mod with_the_old_workers_keys {
 
     towpath_conformance::batches_suite!(WithTheOldWorkersKeys);
     towpath_conformance::batches_differential!(WithTheOldWorkersKeys, seeds = 60, operations = 300);
-    towpath_conformance::batch_histories!(WithTheOldWorkersKeys, 8 of 700);
+    towpath_conformance::batch_histories!(WithTheOldWorkersKeys, 25 of 700);
 }
 
 /// The same server, as seen by a user that has no more rights than `towpath doctor --print-acl` gives.

@@ -28,27 +28,22 @@ local opened = open_before
 local anything_flies = redis.call('ZCARD', FLY) > 0
 redis.call('ZCARD', FIRST)
 
--- The earliest deadline that counts: nil = not known any more, false = there is none.
-local top
-local function earliest()
-  if top == nil then
-    local score = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]
-    top = score and ms(score) or false
+-- Arms a key, and wakes whoever sleeps if it is the earliest. It is not while another has a deadline no later: one such witness is kept in
+-- mind, so that the first of all is asked for only when there is none.
+redis.call('ZCARD', DUE)
+local witness, witness_deadline
+local function arm(bk, deadline)
+  if not witness or witness == bk or witness_deadline > deadline then
+    local first = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
+    if not first[2] or deadline < ms(first[2]) then wake(deadline) end
+    witness, witness_deadline = bk, deadline
   end
-  return top
-end
-earliest()
-
--- `before`: its deadline until now, if it had one; nil if that is not known.
-local function arm(bk, before, deadline)
-  local first = earliest()
   redis.call('ZADD', DUE, sec(deadline), bk)
-  if not first or deadline < first then
-    wake(deadline)
-    top = deadline
-  elseif not before or before <= first then
-    top = nil
-  end
+end
+
+local function disarm(bk)
+  redis.call('ZREM', DUE, bk)
+  if witness == bk then witness = nil end
 end
 
 local function is_seen(mark) return mark and number(redis.call('GET', mark)) > now end
@@ -58,7 +53,7 @@ local function remember(mark, length)
 end
 
 local function ingest(rule, bk, message, debounce, seal, id, source)
-  local M, O = lists .. bk, own .. 'o:' .. bk
+  local M = lists .. bk
   id = id ~= '' and rule.idempotency > 0 and own .. 'i:' .. bk .. ':' .. id
   source = source ~= '' and own .. 's:' .. source
   if is_seen(id) or is_seen(source) then
@@ -66,42 +61,32 @@ local function ingest(rule, bk, message, debounce, seal, id, source)
     return 'duplicate', open and open.deadline or -1, open and open.n or 0, ''
   end
   if opened >= rule.max_open then return 'full', opened, 0, '' end
-  local o = redis.call('HMGET', O, 'd', 'r', 'z', 'b', 'f', 'n')
+  local deadline, bytes, _, first, counted, sealed, reason = read_state(bk)
   local busy = rule.serial and anything_flies and flying(bk)
 
   local n = redis.call('RPUSH', M, message)
   remember(id, rule.idempotency)
   remember(source, source_ms)
-  local counted, first, bytes, before = number(o[6]), tonumber(o[5] or ''), number(o[4]) + #message, tonumber(o[1] or '')
-  if n == 1 or counted ~= n - 1 then
-    if n == 1 then -- a new batch; what is known of another was of a list that is gone
-      if counted > 0 then redis.call('DEL', O) else before = math.huge end
-      o, first, bytes = {}, now, #message
-    else -- an old worker's list
-      local score = redis.call('ZSCORE', FIRST, bk)
-      first, bytes = score and ms(score) or now, bytes_of(bk)
-    end
-    redis.call('ZADD', FIRST, sec(first), bk)
-    redis.call('HSET', O, 'f', int(first))
+  if n == 1 then -- a new batch; what is known of another was of a list that is gone
+    first, bytes, sealed = now, #message, false
+    redis.call('ZADD', FIRST, sec(now), bk)
+  elseif counted == n - 1 then
+    bytes = bytes + #message
+  else -- an old worker's list
+    local score = redis.call('ZSCORE', FIRST, bk)
+    first, bytes = score and ms(score) or now, bytes_of(bk)
+    if not score then redis.call('ZADD', FIRST, sec(now), bk) end
   end
-  opened = opened + n - counted
+  opened = opened + n - (counted or 0)
 
-  local deadline, reason = tonumber(o[1] or ''), o[3]
-  if not reason then
+  if not sealed then
     local silence, cap = now + debounce, first + rule.max_wait
     if silence <= cap then deadline, reason = silence, 'silence_reached' else deadline, reason = cap, 'max_wait_reached' end
     local closed = (seal ~= '' and seal) or (n >= rule.max_messages and 'max_messages') or (bytes >= rule.max_bytes and 'max_bytes')
-    if closed then
-      deadline, reason = now, closed
-      redis.call('HSET', O, 'z', closed)
-    end
+    if closed then deadline, reason, sealed = now, closed, true end
   end
-  redis.call('HSET', O, 'd', int(deadline), 'r', reason, 'b', int(bytes), 'l', int(now), 'n', int(n))
-  if busy then
-    if redis.call('ZREM', DUE, bk) == 1 then top = nil end
-  else
-    arm(bk, before, deadline)
-  end
+  write_state(bk, deadline, bytes, now, first, n, sealed, reason)
+  if busy then disarm(bk) else arm(bk, deadline) end
   return 'accepted', deadline, n, reason
 end
 

@@ -9,8 +9,8 @@
 --       5 N      string  towpath:{batch:deadlines}:n         T:n        how many messages are open, as far as they were counted
 -- Made here of ARGV, because there are as many as there are batch keys:
 --       M   list    queue:batch:<bk>     T:m:<bk>            messages of the open batch
---       O   hash    own .. o:<bk>        state of the open batch: d deadline  r reason  z the same once it is closed to postponement
---                                        b bytes  l time of the latest message  f of the first  n messages, as counted in N; instants in ms
+--       O   string  own .. o:<bk>        state of the open batch, a line of words: its deadline, bytes, time of the latest message, of the
+--                                        first, messages as counted in N, 1 if it is closed to postponement else 0, what closes it; in ms
 --       FL  string  own .. fl:<bk>       id of the batch of this key that was claimed in turn
 --       C   list    own .. c:<id>        messages of a claimed batch
 --       CH  hash    own .. ch:<id>       its state: v bk tok att f l r, and p: the dead letter that it is, if it was replayed
@@ -38,23 +38,33 @@ local function bytes_of(bk)
   return bytes
 end
 
+-- What O says, or nothing.
+local function read_state(bk)
+  local text = redis.call('GET', own .. 'o:' .. bk)
+  if not text then return nil end
+  local deadline, bytes, last, first, counted, sealed, reason = string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) ([01]) (%S+)$')
+  if not deadline then error('WRONGTYPE ' .. own .. 'o:' .. bk .. ' is no state of an open batch') end
+  return tonumber(deadline), tonumber(bytes), tonumber(last), tonumber(first), tonumber(counted), sealed == '1', reason
+end
+
+local function write_state(bk, deadline, bytes, last, first, counted, sealed, reason)
+  local text = string.format('%d %d %d %d %d %d %s', deadline, bytes, last, first, counted, sealed and 1 or 0, reason)
+  redis.call('SET', own .. 'o:' .. bk, text)
+end
+
 -- The open batch of a key; nil if nothing is open, and then how many messages of it were counted.
 local function read_open(bk)
   local n = redis.call('LLEN', lists .. bk)
-  local o = redis.call('HMGET', own .. 'o:' .. bk, 'd', 'r', 'z', 'b', 'l', 'f', 'n')
-  local counted = number(o[7])
-  if n == 0 then return nil, counted end
+  local deadline, bytes, last, first, counted, sealed, reason = read_state(bk)
+  if n == 0 then return nil, counted or 0 end
   local due = redis.call('ZSCORE', DUE, bk)
-  local known = counted == n
-  local first = known and o[6] or nil
-  if not first then
+  if counted ~= n then
     local score = redis.call('ZSCORE', FIRST, bk)
-    first = score and ms(score) or now
+    bytes, first = bytes_of(bk), score and ms(score) or now
   end
   return {
-    n = n, counted = counted, armed = due and 1 or 0,
-    deadline = tonumber(o[1] or (due and ms(due)) or now), reason = o[2] or 'silence_reached', sealed = o[3],
-    bytes = known and number(o[4]) or bytes_of(bk), last = tonumber(o[5] or now), first = tonumber(first),
+    n = n, counted = counted or 0, armed = due and 1 or 0, deadline = deadline or (due and ms(due)) or now, bytes = bytes, first = first,
+    last = last or now, sealed = sealed, reason = reason or 'silence_reached',
   }
 end
 
@@ -62,12 +72,8 @@ local function count(change)
   if change ~= 0 then redis.call('SET', N, int(number(redis.call('GET', N)) + change)) end
 end
 
--- Writes an open batch, all of it.
 local function keep_open(bk, open)
-  local O = own .. 'o:' .. bk
-  redis.call('HSET', O, 'd', int(open.deadline), 'r', open.reason, 'b', int(open.bytes), 'l', int(open.last), 'f', int(open.first),
-    'n', int(open.n))
-  if open.sealed then redis.call('HSET', O, 'z', open.reason) end
+  write_state(bk, open.deadline, open.bytes, open.last, open.first, open.n, open.sealed, open.reason)
   redis.call('ZADD', FIRST, sec(open.first), bk)
   count(open.n - open.counted)
 end

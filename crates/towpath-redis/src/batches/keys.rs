@@ -108,9 +108,9 @@ pub(crate) fn kind_of(rest: &str) -> Option<&'static [&'static str]> {
         let (_, room) = place.split_once("}:")?;
         return match room.split(':').next()? {
             "due" | "first" | "fly" => Some(&["zset"]),
-            "o" | "ch" => Some(&["hash"]),
+            "ch" => Some(&["hash"]),
             "m" | "c" | "dlq" => Some(&["list"]),
-            "fl" | "i" | "s" | "n" => Some(&["string"]),
+            "o" | "fl" | "i" | "s" | "n" => Some(&["string"]),
             _ => None,
         };
     }
@@ -142,7 +142,7 @@ mod tests {
         let kinds = ["zset", "zset", "zset", "list", "string"];
         let mut all: Vec<_> = keys.in_order().into_iter().map(str::to_owned).zip(kinds).collect();
         let own = |room: &str, kind| (format!("{}{room}:a:{{w}}:s", keys.own), kind);
-        all.extend([own("o", "hash"), own("ch", "hash"), own("c", "list"), own("fl", "string"), own("i", "string"), own("s", "string")]);
+        all.extend([own("o", "string"), own("ch", "hash"), own("c", "list"), own("fl", "string"), own("i", "string"), own("s", "string")]);
         all.push((format!("{}a:w", keys.lists), "list"));
         all
     }

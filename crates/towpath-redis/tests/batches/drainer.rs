@@ -16,7 +16,7 @@ const ENTRANCE: &str = "drainer::a_drainer_that_cannot_reach_its_server_ends_wit
 /// The list of the old producers.
 pub(crate) const LIST: &str = "queue:incoming";
 /// How many are taken aside at a time.
-pub(crate) const AT_ONCE: usize = 100;
+pub(crate) const AT_ONCE: usize = 50;
 
 /// A process that drains. It is killed when this is dropped.
 pub(crate) struct Drainer {

@@ -40,7 +40,7 @@ async fn ten_thousand_elements_are_taken_in_once_and_in_order_though_the_drainer
         let more: Vec<String> = (pushed..pushed + MESSAGES / KILLS).map(element).collect();
         pushed += more.len();
         push(&rig, &more);
-        let enough = kill * MESSAGES / KILLS + 37 * (kill % 13);
+        let enough = kill * MESSAGES / KILLS + 23 * (kill % 13);
         until("the drainer has begun", || ingested() > enough).await;
         drop(drainer);
         repeated += ingested() - put_away();
