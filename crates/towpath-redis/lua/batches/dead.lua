@@ -1,6 +1,6 @@
--- batches/dead.lua = BatchStore::dead_letter_add, _replay, _drop and _clear, behind place.lua. Rust twin: towpath-core batch/dead_letter.rs
+-- batches/dead.lua = BatchStore::dead_letter_add, _replay and _clear, behind place.lua. Rust twin: towpath-core batch/dead_letter.rs
 -- The list has the seed's shape, one JSON text per entry, so an entry is named by its text.
--- ARGV  6 add | replay | look | drop | clear  7 the entry, byte for byte (add, replay, drop)
+-- ARGV  6 add | replay | look | clear  7 the entry, byte for byte (add, replay)
 --       add:    8 source id, '' = none  9 how long that counts, ms
 --       replay: 8 batch id  9 bk  10 first  11 last  12 reason          look: 8 batch id
 -- reply 'added' | 'duplicate' | 'replayed' | 'in_flight' | 'gone' | 'free' (look: no batch of this id is in flight) | a number: so many are gone
@@ -9,8 +9,6 @@ if verb == 'clear' then
   local before = redis.call('LLEN', DLQ)
   redis.call('DEL', DLQ)
   return before
-elseif verb == 'drop' then
-  return redis.call('LREM', DLQ, 1, entry)
 elseif verb == 'add' then
   local mark = ARGV[8] ~= '' and own .. 's:' .. ARGV[8]
   if mark and number(redis.call('GET', mark)) > now then return 'duplicate' end

@@ -7,7 +7,7 @@
 --       3 FLY    zset    towpath:{batch:deadlines}:fly       T:fly      batch id -> end of its lease or next attempt, ms
 --       4 DLQ    list    dlq:input_contour                   T:dlq      dead letters, JSON
 --       5 N      string  towpath:{batch:deadlines}:n         T:n        how many messages are open, as far as they were counted
--- Made here of ARGV, because there are as many as there are batch keys:
+-- Made here of ARGV, because there are as many as there are batch keys; in a Cluster those that are known before are in KEYS too, unread:
 --       M   list    queue:batch:<bk>     T:m:<bk>            messages of the open batch
 --       O   string  own .. o:<bk>        state of the open batch, a line of words: its deadline, bytes, time of the latest message, of the
 --                                        first, messages as counted in N, 1 if it is closed to postponement else 0, what closes it; in ms

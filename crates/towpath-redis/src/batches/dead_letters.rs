@@ -37,7 +37,8 @@ impl RedisStore {
         args.push(letter.entry.as_bytes());
         args.push(source.map(SourceId::to_string).unwrap_or_default());
         args.number(length_ms(SOURCE_KEPT));
-        let reply = self.run_durably_at(&scripts::DEAD, place, &args).await?;
+        let more: Vec<String> = source.map(|source| place.keys.of_source(source)).into_iter().collect();
+        let reply = self.run_durably_at(&scripts::DEAD, place, &more, &args).await?;
         match value::text(&reply) {
             Some("added") => Ok(DeadReply::Added),
             Some("duplicate") => Ok(DeadReply::Duplicate),
@@ -75,7 +76,8 @@ impl RedisStore {
         args.number(flight.first.as_millis());
         args.number(flight.last.as_millis());
         args.push(flight.reason.as_str());
-        read_replayed(&self.run_durably_at(&scripts::DEAD, place, &args).await?, ReplayReply::Gone)
+        let reply = self.run_durably_at(&scripts::DEAD, place, &place.keys.of_flight(id), &args).await?;
+        read_replayed(&reply, ReplayReply::Gone)
     }
 
     async fn if_not_flying(&self, place: &Place, id: &BatchId, otherwise: ReplayReply) -> Result<ReplayReply, StoreError> {
@@ -83,7 +85,7 @@ impl RedisStore {
         args.push("look");
         args.push("");
         args.push(id.as_str());
-        read_replayed(&self.run_at(&scripts::DEAD, place, &args).await?, otherwise)
+        read_replayed(&self.run_at(&scripts::DEAD, place, &place.keys.of_flight(id), &args).await?, otherwise)
     }
 
     pub(super) async fn drop_letters(&self, batcher: &BatcherId, ids: &[BatchId], who: &str) -> Result<Vec<bool>, StoreError> {
@@ -104,7 +106,7 @@ impl RedisStore {
         for place in self.places(batcher).all() {
             let mut args = self.batch_args(place, self.shared.now(), 1);
             args.push("clear");
-            let reply = self.run_durably_at(&scripts::DEAD, place, &args).await?;
+            let reply = self.run_durably_at(&scripts::DEAD, place, &[], &args).await?;
             cleared += value::number(&reply).and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
         }
         if cleared > 0 {

@@ -18,7 +18,7 @@ impl RedisStore {
         for place in self.places(batcher).all() {
             let mut args = self.batch_args(place, now, 1);
             args.number(limit);
-            let mut said = Said::new(self.run_at(&scripts::DUE, place, &args).await?)?;
+            let mut said = Said::new(self.run_at(&scripts::DUE, place, &[], &args).await?)?;
             // What has no name of ours is nobody's to claim.
             let due_keys = said.part(0)?;
             keys.extend(due_keys.scored().filter_map(|(key, at)| Some((from_seconds(at), BatchKey::new(key).ok()?))));

@@ -85,7 +85,14 @@ impl RedisStore {
             write_message(&mut args, rule + 1, &one.message);
         }
         args.number(length_ms(SOURCE_KEPT));
-        let reply = self.run_durably_at(&scripts::INGEST, place, &args).await?;
+        let mut more = Vec::new();
+        if self.shared.link.is_cluster() {
+            for ToIngest { message, .. } in some {
+                more.extend(place.keys.of_key(&message.key));
+                more.extend(place.keys.of_ids(message));
+            }
+        }
+        let reply = self.run_durably_at(&scripts::INGEST, place, &more, &args).await?;
         let words = value::array("an ingest", reply)?;
         if words.len() != some.len() * WORDS {
             return Err(value::strange("an ingest", &Value::Array(words)));

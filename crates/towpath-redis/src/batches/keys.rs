@@ -1,6 +1,7 @@
 //! The keys of batches. Those of the old worker are written exactly so; our own carry one of them, or the batcher, as their hash tag.
 
-use towpath_core::names::{BatchId, BatcherName};
+use towpath_core::batch::{NewMessage, SourceId};
+use towpath_core::names::{BatchId, BatchKey, BatcherName};
 
 use crate::keys::tagged;
 
@@ -66,9 +67,25 @@ impl PlaceKeys {
         &self.due
     }
 
-    /// Hash: the state of a claimed batch.
-    pub(super) fn claimed(&self, id: &BatchId) -> String {
-        format!("{}ch:{id}", self.own)
+    /// What is kept of a batch key: its messages, the state of its open batch, the marker of its batch in flight.
+    pub(super) fn of_key(&self, key: &BatchKey) -> [String; 3] {
+        [format!("{}{key}", self.lists), format!("{}o:{key}", self.own), format!("{}fl:{key}", self.own)]
+    }
+
+    /// What is kept of a claimed batch: its state, its messages.
+    pub(super) fn of_flight(&self, id: &BatchId) -> [String; 2] {
+        [format!("{}ch:{id}", self.own), format!("{}c:{id}", self.own)]
+    }
+
+    /// What is remembered of a message.
+    pub(super) fn of_ids(&self, message: &NewMessage) -> impl Iterator<Item = String> {
+        let id = message.message_id.as_ref().map(|id| format!("{}i:{}:{}", self.own, message.key, id.as_str()));
+        id.into_iter().chain(message.source.as_ref().map(|source| self.of_source(source)))
+    }
+
+    /// What is remembered of an element of an old producer's list.
+    pub(super) fn of_source(&self, source: &SourceId) -> String {
+        format!("{}s:{source}", self.own)
     }
 }
 

@@ -47,7 +47,7 @@ impl RedisStore {
         let mut args = self.batch_args(place, self.shared.now(), 2);
         args.push("one");
         args.push(key.as_str());
-        let mut said = Said::new(self.run_at(&scripts::LOOK, place, &args).await?)?;
+        let mut said = Said::new(self.run_at(&scripts::LOOK, place, &place.keys.of_key(key), &args).await?)?;
         if said.is_empty() {
             return Ok(None);
         }
@@ -95,7 +95,7 @@ impl RedisStore {
                 args.number(at.as_millis());
                 args.push(name);
             }
-            let rows = Said::new(self.run_at(&scripts::LOOK, place, &args).await?)?.rows()?;
+            let rows = Said::new(self.run_at(&scripts::LOOK, place, &[], &args).await?)?.rows()?;
             for row in &rows {
                 items.push(read(row)?);
             }

@@ -73,16 +73,27 @@ impl RedisStore {
         args
     }
 
-    async fn run_at(&self, script: &Script, place: &Place, args: &Args) -> Result<Value, StoreError> {
-        let keys = place.keys.in_order();
+    /// Runs a script at a place. `more` are the keys that the script makes by itself, as far as they are known before.
+    async fn run_at(&self, script: &Script, place: &Place, more: &[String], args: &Args) -> Result<Value, StoreError> {
+        let keys = self.declared(place, more);
         self.shared.link.run_args(script, &keys, args).await.map_err(|error| corrupt(error, &keys))
     }
 
     /// The same for what is to be kept as well as was asked for.
-    async fn run_durably_at(&self, script: &Script, place: &Place, args: &Args) -> Result<Value, StoreError> {
-        let keys = place.keys.in_order();
+    async fn run_durably_at(&self, script: &Script, place: &Place, more: &[String], args: &Args) -> Result<Value, StoreError> {
+        let keys = self.declared(place, more);
         let reply = self.shared.run_durably(script, &keys, args).await;
         reply.map(|(reply, _)| reply).map_err(|error| corrupt(error, &keys))
+    }
+
+    /// While a Cluster moves a slot, it refuses a script one of whose keys has gone ahead, if it is told of that key. One server needs not
+    /// be told.
+    fn declared<'a>(&self, place: &'a Place, more: &'a [String]) -> Vec<&'a str> {
+        let mut keys = place.keys.in_order().to_vec();
+        if self.shared.link.is_cluster() {
+            keys.extend(more.iter().map(String::as_str));
+        }
+        keys
     }
 }
 

@@ -19,6 +19,7 @@ impl RedisStore {
         if is_spread && self.place_of_flight(&places, &want.batch_id).await?.is_some() {
             return Ok(ClaimReply::Skip(Skip::Gone));
         }
+        let more = [place.keys.of_key(&want.key).as_slice(), &place.keys.of_flight(&want.batch_id)].concat();
         let mut args = self.batch_args(place, now, 7);
         args.push(want.key.as_str());
         args.number(length_ms(want.lease));
@@ -27,7 +28,7 @@ impl RedisStore {
         args.number(want.rules.max_messages);
         args.number(want.rules.max_bytes);
         args.push(if want.rules.serial { "1" } else { "0" });
-        let mut said = Said::new(self.run_at(&scripts::CLAIM, place, &args).await?)?;
+        let mut said = Said::new(self.run_at(&scripts::CLAIM, place, &more, &args).await?)?;
         if said.outcome() != "claimed" {
             return skipped(&said);
         }
@@ -53,7 +54,7 @@ impl RedisStore {
         args.push(want.batch_id.as_str());
         args.number(length_ms(want.lease));
         args.push(want.token.as_str());
-        let mut said = Said::new(self.run_at(&scripts::RECLAIM, &place, &args).await?)?;
+        let mut said = Said::new(self.run_at(&scripts::RECLAIM, &place, &place.keys.of_flight(&want.batch_id), &args).await?)?;
         if said.outcome() != "claimed" {
             return skipped(&said);
         }
@@ -79,7 +80,7 @@ impl RedisStore {
         args.push(want.batch_id.as_str());
         args.number(length_ms(want.lease));
         args.push(want.token.as_str());
-        let said = Said::new(self.run_at(&scripts::EXTEND, &place, &args).await?)?;
+        let said = Said::new(self.run_at(&scripts::EXTEND, &place, &place.keys.of_flight(&want.batch_id), &args).await?)?;
         match said.outcome() {
             "extended" => Ok(ExtendReply::Extended { lease_end: said.instant(1)? }),
             "lost" => Ok(ExtendReply::Lost),
@@ -105,7 +106,9 @@ impl RedisStore {
                 args.push(letter.entry.as_bytes());
             }
         }
-        let said = Said::new(self.run_durably_at(&scripts::FINISH, &place, &args).await?)?;
+        let mut more = place.keys.of_flight(&want.batch_id).to_vec();
+        more.extend(want.key.iter().flat_map(|key| place.keys.of_key(key)));
+        let said = Said::new(self.run_durably_at(&scripts::FINISH, &place, &more, &args).await?)?;
         match said.outcome() {
             "done" => Ok(FinishReply::Done),
             "lost" => Ok(FinishReply::Lost),
@@ -128,7 +131,7 @@ impl RedisStore {
             args.number(length_ms(debounce));
             args.number(length_ms(max_wait));
         }
-        let said = Said::new(self.run_at(&scripts::SEAL, place, &args).await?)?;
+        let said = Said::new(self.run_at(&scripts::SEAL, place, &place.keys.of_key(&want.key), &args).await?)?;
         Ok(match said.outcome() {
             "flushed" => SealReply::Flushed { size: said.count(1)? },
             "touched" => SealReply::Touched { deadline: said.instant(1)? },

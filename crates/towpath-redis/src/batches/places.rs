@@ -59,9 +59,14 @@ impl Places {
         &self.parts[0]
     }
 
-    /// Whether it was not asked before; only the old worker's keys are ever unseen.
-    pub(super) fn begin_to_see(&self) -> bool {
-        self.unseen.swap(false, Ordering::Relaxed)
+    /// Whether there may be batches that only an old worker knows of.
+    pub(super) fn has_unseen(&self) -> bool {
+        self.unseen.load(Ordering::Relaxed)
+    }
+
+    /// Every batch was looked at.
+    pub(super) fn all_seen(&self) {
+        self.unseen.store(false, Ordering::Relaxed);
     }
 }
 
@@ -100,7 +105,7 @@ impl RedisStore {
         }
         let ask = parts.iter().map(|place| {
             let mut exists = Cmd::new();
-            exists.arg("EXISTS").arg(place.keys.claimed(id));
+            exists.arg("EXISTS").arg(&place.keys.of_flight(id)[0]);
             exists
         });
         let replies = self.shared.link.ask_all(&ask.collect::<Vec<_>>()).await?;

@@ -19,13 +19,14 @@ const PAGE: i64 = 500;
 impl RedisStore {
     pub(super) async fn sweep_batches(&self, batcher: &BatcherId, keep_dead: Option<Duration>) -> Result<Swept, StoreError> {
         let (places, mut swept) = (self.places(batcher), Swept::default());
-        let look_at_all = places.begin_to_see();
+        let look_at_all = places.has_unseen();
         for place in places.all() {
             // An open batch without a deadline is one that waits for a flight, or one that has lost it.
             if look_at_all || self.some_have_no_deadline(place).await? {
                 swept.rearmed += self.rearm(place, look_at_all).await?;
             }
         }
+        places.all_seen();
         if let Some(keep) = keep_dead {
             swept.dead_removed = self.remove_old_letters(&places, keep).await?;
         }
@@ -52,7 +53,7 @@ impl RedisStore {
             args.number(start);
             args.number(PAGE);
             args.push(if look_at_all { "1" } else { "" });
-            let said = Said::new(self.run_at(&scripts::SWEEP, place, &args).await?)?;
+            let said = Said::new(self.run_at(&scripts::SWEEP, place, &[], &args).await?)?;
             let (looked_at, armed, forgotten) = (said.number(0)?, said.count(1)?, said.number(2)?);
             rearmed += armed;
             if looked_at < PAGE {

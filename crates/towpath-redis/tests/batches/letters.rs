@@ -17,14 +17,14 @@ async fn fill(rig: &Rig, store: &RedisStore, of: &BatcherId) -> Vec<BatchId> {
     for number in 0..LETTERS {
         let letter = unreadable(of, "{oops", Some(number), rig.clock.now());
         ids.push(letter.id.clone());
-        store.dead_letter_add(of, letter, None).await.unwrap();
+        store.dead_letter_add(of, letter, None).await.expect("the server is there");
     }
     ids
 }
 
 async fn page(store: &RedisStore, newest_first: bool, after: Option<Cursor>) -> (Vec<BatchId>, Option<Cursor>) {
     let query = DeadLetterQuery { newest_first, after, limit: 30, ..DeadLetterQuery::default() };
-    let page = store.dead_letters(&input_contour(), &query).await.unwrap();
+    let page = store.dead_letters(&input_contour(), &query).await.expect("the server is there");
     (page.items.into_iter().map(|letter| letter.id).collect(), page.next)
 }
 

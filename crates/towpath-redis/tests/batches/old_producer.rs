@@ -23,7 +23,7 @@ fn push(rig: &Rig, elements: &[String]) {
     rig.cli(&words);
 }
 
-fn number(text: String) -> usize {
+fn number(text: &str) -> usize {
     text.parse().unwrap_or(0)
 }
 
@@ -31,8 +31,8 @@ fn number(text: String) -> usize {
 async fn ten_thousand_elements_are_taken_in_once_and_in_order_though_the_drainer_is_killed_twenty_times() {
     let rig = Rig::start();
     let url = rig.server.url();
-    let ingested = || number(rig.cli(&["GET", "towpath:{batch:deadlines}:n"]));
-    let put_away = || number(rig.cli(&["GET", "towpath:{queue:incoming}:drained"]));
+    let ingested = || number(&rig.cli(&["GET", "towpath:{batch:deadlines}:n"]));
+    let put_away = || number(&rig.cli(&["GET", "towpath:{queue:incoming}:drained"]));
     let (mut repeated, mut pushed) = (0, 0);
     for kill in 0..KILLS {
         let drainer = Drainer::start(&url);

@@ -9,6 +9,7 @@ use towpath_core::batch::{BatcherId, ClaimReply, ClaimedBatch, IngestReply, Layo
 use towpath_core::clock::VirtualClock;
 use towpath_core::names::BatcherName;
 use towpath_core::store::{BatchStore, StoreError};
+use towpath_core::time::Timestamp;
 use towpath_redis::{RedisOptions, RedisStore};
 use towpath_redis_testing::RedisServer;
 
@@ -66,8 +67,11 @@ pub(crate) async fn ingest(store: &RedisStore, of: &BatcherId, message: NewMessa
 }
 
 #[track_caller]
-pub(crate) fn accepted(reply: Result<IngestReply, StoreError>) {
-    assert!(matches!(reply, Ok(IngestReply::Accepted { .. })), "should be accepted, but: {reply:?}");
+pub(crate) fn accepted(reply: Result<IngestReply, StoreError>) -> Timestamp {
+    match reply {
+        Ok(IngestReply::Accepted { deadline, .. }) => deadline,
+        other => panic!("should be accepted, but: {other:?}"),
+    }
 }
 
 #[track_caller]

@@ -46,8 +46,7 @@ async fn a_server_that_sleeps_hears_of_an_earlier_deadline_wherever_the_message_
     let mut ear = servers[1].batch_wakes(&input_contour());
     servers[1].batch_counts(&input_contour()).await.unwrap();
     accepted(ingest(&servers[0], &batcher("other"), message("k", "1")).await);
-    accepted(ingest(&servers[0], &input_contour(), message("k", "1")).await);
-    let due = servers[0].batch_due(&input_contour(), 1).await.unwrap().next.expect("something is open");
+    let due = accepted(ingest(&servers[0], &input_contour(), message("k", "1")).await);
     let heard = async {
         loop {
             match ear.next().await {
