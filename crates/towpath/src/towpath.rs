@@ -191,14 +191,15 @@ impl TowpathBuilder {
     }
 
     fn start(self, open: OpenStore) -> Towpath {
+        let limits = Limits::heard_by(self.observer.clone());
         let clock = open.clock;
         let ids = self.ids.unwrap_or_else(|| Arc::new(SystemIds::new()));
-        let observed = Arc::new(ObservedStore::new(open.store, self.observer));
+        let observed = Arc::new(ObservedStore::new(open.store, Arc::clone(&clock), self.observer));
         let broken = observed.broken();
         let store: Arc<dyn Store> = observed;
         let functions = Arc::new(FunctionCache::default());
         let engine = Engine::start(&store, &clock, &functions);
-        let (limits, switchboard) = (Limits::default(), Switchboard::default());
+        let switchboard = Switchboard::default();
         let inner = Inner { store, clock, ids, functions, limits, broken, switchboard, engine, closer: open.closer };
         Towpath { inner: Arc::new(inner) }
     }

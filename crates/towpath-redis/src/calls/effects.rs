@@ -11,7 +11,7 @@ use super::moves::{Move, REPLY_KEPT_MS};
 use crate::keys::FunctionKeys;
 use crate::pieces::Writer;
 use crate::record::Life;
-use crate::script::Args;
+use crate::script::{Args, ArgsPool};
 
 /// The commands of a batch, in the order in which their kinds first came up.
 pub(super) struct Effects<'a> {
@@ -22,6 +22,7 @@ pub(super) struct Effects<'a> {
     elsewhere: Vec<Cmd>,
     /// One server has all keys.
     together: bool,
+    pool: &'a ArgsPool,
 }
 
 struct Command {
@@ -31,8 +32,8 @@ struct Command {
 }
 
 impl<'a> Effects<'a> {
-    pub(super) fn new(together: bool) -> Self {
-        Self { names: Vec::new(), commands: Vec::new(), counts: Vec::new(), elsewhere: Vec::new(), together }
+    pub(super) fn new(together: bool, pool: &'a ArgsPool) -> Self {
+        Self { names: Vec::new(), commands: Vec::new(), counts: Vec::new(), elsewhere: Vec::new(), together, pool }
     }
 
     /// Commands for other servers, to be sent first.
@@ -47,11 +48,12 @@ impl<'a> Effects<'a> {
             let name = if field.contains(':') { "COUNT" } else { "HINCRBY" };
             self.alone(name, key, [field.as_bytes(), n.to_string().as_bytes()]);
         }
-        for Command { name, key, words } in &self.commands {
+        for Command { name, key, words } in self.commands {
             args.push(name);
             args.number(key);
             args.number(words.len());
-            args.append(words);
+            args.append(&words);
+            self.pool.put(words);
         }
         self.names
     }
@@ -76,7 +78,7 @@ impl<'a> Effects<'a> {
     fn command(&mut self, name: &'static str, key: &'a str, first: Option<&str>) -> &mut Args {
         let key = self.number(key);
         let place = self.commands.iter().rposition(|command| command.key == key && command.name == name).unwrap_or_else(|| {
-            let mut words = Args::default();
+            let mut words = self.pool.take();
             first.into_iter().for_each(|first| words.push(first));
             self.commands.push(Command { name, key, words });
             self.commands.len() - 1

@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use towpath_core::call::{Call, CallCommand, CallReply, step};
 use towpath_core::ids::DeliveryId;
 use towpath_core::names::CallId;
-use towpath_core::store::{ClaimCalls, Delivery, StoreError};
+use towpath_core::store::{ClaimCalls, ClaimFunction, Delivery, StoreError};
 use towpath_core::time::{Timestamp, millis};
 
 use super::entry::{self, Entry, TIMEOUT_UNSAID};
@@ -45,13 +45,13 @@ impl RedisStore {
             return self.take_shares(want).await;
         }
         let mut deliveries: Vec<Delivery> = Vec::new();
-        for wanted in &want.functions {
+        for (wanted, room) in self.wanted_rooms(want) {
             let left = (want.max as usize).saturating_sub(deliveries.len());
-            let count = left.min(wanted.max as usize) as u64;
+            let of_function = deliveries.iter().filter(|delivery| delivery.request.function == wanted.function).count();
+            let count = left.min((wanted.max as usize).saturating_sub(of_function)) as u64;
             if count == 0 {
                 continue;
             }
-            let room = self.room(&wanted.function);
             let mut taken = self.take_outside(&room, want, count).await?;
             deliveries.append(&mut taken.deliveries);
             while taken.room_left > 0 {
@@ -67,13 +67,18 @@ impl RedisStore {
         Ok(deliveries)
     }
 
+    /// The streams of the functions that somebody wants calls of.
+    fn wanted_rooms<'a>(&self, want: &'a ClaimCalls) -> Vec<(&'a ClaimFunction, Arc<Room>)> {
+        let rooms = |wanted: &'a ClaimFunction| self.shards(&wanted.function).into_iter().map(move |room| (wanted, room));
+        want.functions.iter().flat_map(rooms).collect()
+    }
+
     /// The same of many functions: all are asked at once, each for its share of what the worker wants.
     async fn take_shares(&self, want: &ClaimCalls) -> Result<Vec<Delivery>, StoreError> {
         let mut deliveries: Vec<Delivery> = Vec::new();
         let left_of = |deliveries: &[Delivery]| (want.max as usize).saturating_sub(deliveries.len());
         let mut open: VecDeque<(Arc<Room>, u64)> = VecDeque::with_capacity(want.functions.len());
-        for wanted in &want.functions {
-            let room = self.room(&wanted.function);
+        for (wanted, room) in self.wanted_rooms(want) {
             let most = left_of(&deliveries).min(wanted.max as usize) as u64;
             let taken = self.take_outside(&room, want, most).await?;
             deliveries.extend(taken.deliveries);

@@ -28,5 +28,6 @@ mod request_id;
 mod roster;
 mod routes;
 mod standing;
+mod turns;
 pub mod wire;
 mod workers;

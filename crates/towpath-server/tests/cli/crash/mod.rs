@@ -5,6 +5,7 @@
 mod caller;
 mod careless;
 mod disk;
+mod lock_crowd;
 mod paused;
 mod power_cut;
 mod server_killed;
