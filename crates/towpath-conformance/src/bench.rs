@@ -40,6 +40,7 @@ pub struct Bench {
     store: Arc<dyn Store>,
     calls_made: AtomicU64,
     layout: Option<Layout>,
+    hears_exactly: bool,
 }
 
 /// A delivery together with the worker that holds it.
@@ -81,7 +82,8 @@ impl Bench {
         let clock = VirtualClock::new();
         let under_test = backend.fresh(Arc::new(clock.clone())).await;
         let store = under_test.store();
-        Self { clock, under_test, store, calls_made: AtomicU64::new(0), layout: backend.layout() }
+        let (layout, hears_exactly) = (backend.layout(), backend.hears_exactly());
+        Self { clock, under_test, store, calls_made: AtomicU64::new(0), layout, hears_exactly }
     }
 
     /// The store itself, for what has no verb.

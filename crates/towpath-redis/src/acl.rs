@@ -34,6 +34,7 @@ const STREAMS: &str = "calls as they come in";
 const WATCH: &str = "how streams and groups are, for people and for the doctor";
 const LOCKS: &str = "locks, semaphores and read/write locks";
 const WAKING: &str = "processes tell each other to look again";
+const BATCHES: &str = "messages that are gathered, and dead letters";
 const ANSWERS: &str = "answers on their way to callers";
 const SCRIPTS: &str = "one script per transition";
 const CONNECTION: &str = "the connection itself";
@@ -89,6 +90,13 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
     of("ltrim", ANSWERS, "LTRIM KEY 0 0"),
     of("blmove", ANSWERS, "BLMOVE KEY KEY LEFT LEFT 0.01"),
     of("blpop", ANSWERS, "BLPOP KEY 0.01"),
+    of("rpush", BATCHES, "RPUSH KEY a"),
+    of("lpop", BATCHES, "LPOP KEY"),
+    of("llen", BATCHES, "LLEN KEY"),
+    of("lindex", BATCHES, "LINDEX KEY 0"),
+    of("lrem", BATCHES, "LREM KEY 1 a"),
+    of("lmove", BATCHES, "LMOVE KEY KEY LEFT LEFT"),
+    of("rename", BATCHES, "RENAME KEY KEY"),
     of("xadd", STREAMS, "XADD KEY NOMKSTREAM * a 1"),
     of("xreadgroup", STREAMS, "XREADGROUP GROUP g c STREAMS KEY >"),
     of("xack", STREAMS, "XACK KEY g 0-1"),
@@ -127,15 +135,16 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
 ];
 
 /// The keys that a user of ours must reach, as patterns.
-pub(crate) fn key_patterns(prefix: &str) -> [String; 4] {
-    ["function:*".to_owned(), "n8n-lock-*".to_owned(), "n8n-ratelimit-*".to_owned(), format!("{prefix}:*")]
+pub(crate) fn key_patterns(prefix: &str) -> Vec<String> {
+    let shared = ["function:*", "n8n-lock-*", "n8n-ratelimit-*", "queue:*", "batch:*", "dlq:*"];
+    shared.into_iter().map(str::to_owned).chain([format!("{prefix}:*")]).collect()
 }
 
 /// The command that makes a user with just the rights that are needed. `password` is what stands for the password.
 ///
 /// ```
 /// let rule = towpath_redis::acl_rule("towpath", "PASSWORD", "towpath");
-/// let keys = "~function:* ~n8n-lock-* ~n8n-ratelimit-* ~towpath:*";
+/// let keys = "~function:* ~n8n-lock-* ~n8n-ratelimit-* ~queue:* ~batch:* ~dlq:* ~towpath:*";
 /// assert!(rule.starts_with(&format!("ACL SETUSER towpath reset on >PASSWORD {keys} resetchannels &towpath:* +")));
 /// ```
 pub fn acl_rule(user: &str, password: &str, prefix: &str) -> String {

@@ -9,6 +9,7 @@
 //! a second connection, so that the server looks for the next calls meanwhile; that is a fifth faster. The two sides are meant to run in
 //! two processes, because the caller and the worker that they are the yardstick for do; in two threads of one process they are not faster.
 
+mod batches;
 mod caller;
 mod gauge;
 mod limiter;
@@ -16,6 +17,7 @@ mod locks;
 mod wire;
 mod worker;
 
+pub use batches::BatchFloor;
 pub use caller::FloorCaller;
 pub use gauge::{Gauge, Reading};
 pub use limiter::LimitFloor;

@@ -21,7 +21,7 @@ use crate::store::RedisStore;
 use crate::value;
 
 /// How long a probe waits for a subscription.
-const LISTENS_WITHIN: Duration = Duration::from_secs(1);
+pub(crate) const LISTENS_WITHIN: Duration = Duration::from_secs(1);
 
 /// So many calls of a function are looked at in one go.
 const CHUNK: usize = 200;
@@ -88,7 +88,7 @@ impl InspectStore for RedisStore {
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
         self.shared.prove_writable().await?;
         // Whoever has begun to listen shall hear; when the way there is cut, others see to that.
-        drop(tokio::time::timeout(LISTENS_WITHIN, self.shared.news.turns().settled()).await);
+        drop(tokio::time::timeout(LISTENS_WITHIN, self.shared.news.listening().settled()).await);
         let now = self.shared.now();
         Ok(StoreStatus {
             location: self.shared.location(),

@@ -7,6 +7,7 @@ use crate::options::{Place, RedisOptions};
 use towpath_core::limit::StateName;
 use towpath_core::names::{CallId, FunctionKey, FunctionName, LimitScope, WorkerId};
 
+use crate::batches;
 use crate::locks::keys::COUNTER;
 
 /// The keys of a store.
@@ -223,6 +224,9 @@ pub(crate) fn hash_tag(key: &str) -> Option<&str> {
 /// What a key of ours or of the wire may hold, as `TYPE` says it; `None` when nothing is known about it.
 pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]> {
     if let Some(own) = key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(':')) {
+        if let Some(kind) = batches::keys::kind_of(own) {
+            return Some(kind);
+        }
         if own.starts_with('{') {
             return kind_of_scope(own);
         }
@@ -244,6 +248,9 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
     if key.starts_with(COUNTER) {
         return Some(&["string"]);
     }
+    if let Some(kind) = batches::keys::kind_of_seeds(key) {
+        return Some(kind);
+    }
     let rest = key.strip_prefix("function:")?;
     match rest.split_once(':') {
         // Each may also be the set of a function whose name begins so.
@@ -259,7 +266,7 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
 /// The same of a key that begins with the hash tag of a lock or a limit. What a limit remembers differs by its rule.
 fn kind_of_scope(own: &str) -> Option<&'static [&'static str]> {
     match own.rsplit_once(':')? {
-        (limit, _) if limit.starts_with("{n8n-ratelimit-") => None,
+        (limit, _) if limit.starts_with("{n8n-ratelimit-") || limit.starts_with("{batch:") => None,
         (_, "s" | "meta") => Some(&["string"]),
         (_, "w" | "d" | "p") => Some(&["zset"]),
         (_, "q" | "v" | "x") => Some(&["hash"]),

@@ -17,9 +17,11 @@
 //! | `store` | what an open store is made of |
 //! | `room`, `lane` | what a process keeps in mind about a function; questions that go together |
 //! | `calls` | submit, claim, renew, answer, and all other moves of a call |
+//! | `locks` | locks, semaphores and read/write locks |
+//! | `batches` | messages gathered per key, and the lists of old producers |
 //! | `limits` | how many in how long, judged by one script |
 //! | `held` | what this process's workers hold |
-//! | `news` | wake-ups between processes |
+//! | `news`, `listening` | wake-ups between processes |
 //! | `registry` | functions, workers, the shared configuration |
 //! | `timers`, `agenda` | what happens by itself |
 //! | `pages` | calls that are listed together |
@@ -32,6 +34,7 @@
 mod about;
 mod acl;
 mod agenda;
+mod batches;
 mod calls;
 mod clock;
 mod definition;
@@ -45,6 +48,7 @@ mod keys;
 mod lane;
 mod limits;
 mod link;
+mod listening;
 mod locks;
 mod news;
 mod options;

@@ -4,11 +4,12 @@
 //! |---|---|
 //! | `f` | a function is new, has changed, or was forgotten |
 //! | `c` | the shared configuration has changed |
+//! | `b` | the settings of a batcher have changed |
 //! | `a:worker` | a delivery of this worker deserves a renewal at once |
 //! | `r:scope \n name` | work of this function was made ready, or there is more room for it |
 //!
 //! On the channel each message stands behind the sender's name, so that a process does not hear itself twice. The same subscription has the
-//! channels of the nodes that wait for locks in this process; what is said there is for [`Turns`].
+//! channels that somebody in this process listens to, for turns at locks and for deadlines of batches: see [`Listening`].
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap};
@@ -26,13 +27,15 @@ use towpath_core::store::StoreError;
 
 use crate::definition::{function_member, read_function_member};
 use crate::link::Link;
-use crate::locks::turns::Turns;
+use crate::listening::Listening;
 use crate::pause::pause;
 
 /// A function was defined, changed or forgotten.
 pub(crate) const FUNCTIONS: &str = "f";
 /// The shared configuration was set.
 pub(crate) const CONFIG: &str = "c";
+/// The settings of a batcher were put.
+pub(crate) const BATCHERS: &str = "b";
 /// The first wait before another try to subscribe; it doubles up to the last.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(1);
@@ -55,7 +58,7 @@ pub(crate) struct News {
     /// The sender's name on the channel: no two stores share it, not even in one process.
     me: String,
     ears: Arc<Ears>,
-    turns: Turns,
+    listening: Listening,
     subscription: AbortHandle,
 }
 
@@ -63,28 +66,41 @@ pub(crate) struct News {
 struct Ears {
     functions: watch::Sender<u64>,
     config: watch::Sender<u64>,
+    batchers: watch::Sender<u64>,
     workers: Mutex<HashMap<WorkerId, Arc<Notify>>>,
     heard: mpsc::UnboundedSender<Heard>,
 }
 
 impl News {
     /// Subscribes. Once this has returned, no news is missed without [`Heard::LookAgain`].
-    pub(crate) async fn start(link: Link, channel: String, turns: Turns, heard: mpsc::UnboundedSender<Heard>) -> Result<Self, StoreError> {
-        let (functions, config) = (watch::Sender::new(0), watch::Sender::new(0));
-        let ears = Arc::new(Ears { functions, config, workers: Mutex::default(), heard });
+    pub(crate) async fn start(
+        link: Link,
+        channel: String,
+        listening: Listening,
+        heard: mpsc::UnboundedSender<Heard>,
+    ) -> Result<Self, StoreError> {
+        let (functions, config, batchers) = (watch::Sender::new(0), watch::Sender::new(0), watch::Sender::new(0));
+        let ears = Arc::new(Ears { functions, config, batchers, workers: Mutex::default(), heard });
         let me = format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
         let lives = link.lives();
         let subscribed = link.subscribed(&channel).await?;
-        let (ours, changes) = (Arc::clone(&ears), turns.changes());
-        let listener =
-            Listener { link: link.clone(), channel: channel.clone(), me: me.clone(), lives, ears: ours, turns: turns.clone(), changes };
+        let (ours, changes) = (Arc::clone(&ears), listening.changes());
+        let listener = Listener {
+            link: link.clone(),
+            channel: channel.clone(),
+            me: me.clone(),
+            lives,
+            ears: ours,
+            listening: listening.clone(),
+            changes,
+        };
         let subscription = tokio::spawn(listener.listen(subscribed)).abort_handle();
-        Ok(Self { link, channel, me, ears, turns, subscription })
+        Ok(Self { link, channel, me, ears, listening, subscription })
     }
 
-    /// Who listens for turns at locks.
-    pub(crate) fn turns(&self) -> &Turns {
-        &self.turns
+    /// Who listens to channels of their own.
+    pub(crate) fn listening(&self) -> &Listening {
+        &self.listening
     }
 
     /// Tells this process at once and then all others. Nobody is told of a failure: those who wait for news look again by themselves.
@@ -151,6 +167,11 @@ impl News {
         self.ears.config.subscribe()
     }
 
+    /// Counts the changes of batchers' settings that were heard of.
+    pub(crate) fn batchers(&self) -> watch::Receiver<u64> {
+        self.ears.batchers.subscribe()
+    }
+
     /// Ends when the worker's attention is wanted. A request rings once; made while nobody listens, it rings at once.
     pub(crate) async fn attention(&self, worker: &WorkerId) {
         let ear = self.ears.ear_of(worker);
@@ -177,6 +198,7 @@ impl Ears {
         match message.split_once(':') {
             None if message == FUNCTIONS => self.functions.send_modify(|count| *count += 1),
             None if message == CONFIG => self.config.send_modify(|count| *count += 1),
+            None if message == BATCHERS => self.batchers.send_modify(|count| *count += 1),
             Some(("a", worker)) => {
                 if let Ok(worker) = WorkerId::new(worker) {
                     self.ear_of(&worker).notify_one();
@@ -196,6 +218,7 @@ impl Ears {
     fn look_again(&self) {
         self.functions.send_modify(|count| *count += 1);
         self.config.send_modify(|count| *count += 1);
+        self.batchers.send_modify(|count| *count += 1);
         for ear in lock(&self.workers).values() {
             ear.notify_one();
         }
@@ -218,7 +241,7 @@ struct Listener {
     me: String,
     lives: watch::Receiver<u64>,
     ears: Arc<Ears>,
-    turns: Turns,
+    listening: Listening,
     changes: watch::Receiver<u64>,
 }
 
@@ -236,7 +259,7 @@ impl Listener {
     async fn hear_until_it_breaks(&mut self, subscribed: PubSub) {
         let (mut sink, mut messages) = subscribed.split();
         let mut channels = BTreeSet::new();
-        if !self.listen_for_turns(&mut sink, &mut channels).await {
+        if !self.follow_channels(&mut sink, &mut channels).await {
             return;
         }
         loop {
@@ -246,15 +269,15 @@ impl Listener {
                     None => return,
                 },
                 changed = self.lives.changed() => if changed.is_ok() { return },
-                _changed = self.changes.changed() => if !self.listen_for_turns(&mut sink, &mut channels).await { return },
+                _changed = self.changes.changed() => if !self.follow_channels(&mut sink, &mut channels).await { return },
             }
         }
     }
 
-    /// Subscribes to the channels of those who wait for locks here, and to no others. `false`: the connection is of no use any more.
-    async fn listen_for_turns(&mut self, sink: &mut PubSubSink, channels: &mut BTreeSet<String>) -> bool {
+    /// Subscribes to the channels that somebody here listens to, and to no others. `false`: the connection is of no use any more.
+    async fn follow_channels(&mut self, sink: &mut PubSubSink, channels: &mut BTreeSet<String>) -> bool {
         let change = *self.changes.borrow_and_update();
-        let wanted = self.turns.channels();
+        let wanted = self.listening.channels();
         let (new, gone): (Vec<_>, Vec<_>) =
             (wanted.difference(channels).cloned().collect(), channels.difference(&wanted).cloned().collect());
         let done = tokio::time::timeout(RETRY_LAST * 5, async {
@@ -270,13 +293,13 @@ impl Listener {
             return false;
         }
         *channels = wanted;
-        self.turns.has_settled(change, &new);
+        self.listening.has_settled(change, &new);
         true
     }
 
     fn pass_on(&self, message: &Msg) {
         let text: String = message.get_payload().unwrap_or_default();
-        if self.turns.hear(message.get_channel_name(), &text) {
+        if self.listening.hear(message.get_channel_name(), &text) {
             return;
         }
         if let Some((sender, message)) = text.split_once(' ')
@@ -317,7 +340,7 @@ mod tests {
     async fn listen(server: &RedisServer) -> (News, mpsc::UnboundedReceiver<Heard>) {
         let link = Link::open(&RedisOptions::standalone("127.0.0.1", server.port())).await.unwrap();
         let (heard, hears) = mpsc::unbounded_channel();
-        (News::start(link, "news".to_owned(), Turns::new("wake:".to_owned()), heard).await.unwrap(), hears)
+        (News::start(link, "news".to_owned(), Listening::default(), heard).await.unwrap(), hears)
     }
 
     async fn soon<T>(it: impl Future<Output = T>) -> T {

@@ -15,6 +15,7 @@ use towpath_core::store::{Durability, StoreError};
 use towpath_core::time::Timestamp;
 
 use crate::agenda::Agenda;
+use crate::batches::Batches;
 use crate::calls::ears::Ears;
 use crate::calls::inbox::Inboxes;
 use crate::calls::old_peers::ReplyLists;
@@ -27,9 +28,9 @@ use crate::incarnation::{self, Incarnation};
 use crate::keys::{Keys, unfit_for_cluster};
 use crate::limits::{Crowds, Notebook};
 use crate::link::{Link, Script, trouble};
+use crate::listening::Listening;
 use crate::locks::Locks;
 use crate::locks::keys::SharedKeys;
-use crate::locks::turns::Turns;
 use crate::news::{Heard, News};
 use crate::options::RedisOptions;
 use crate::pause::pause;
@@ -75,6 +76,7 @@ pub(crate) struct Shared {
     /// What was said of each worker of this process, and when.
     pub(crate) said: Said,
     pub(crate) locks: Locks,
+    pub(crate) batches: Batches,
     rooms: Mutex<HashMap<FunctionKey, BTreeMap<u16, Arc<Room>>>>,
     lanes: Lanes,
     pub(crate) pool: ArgsPool,
@@ -106,8 +108,7 @@ impl RedisStore {
         let incarnation = Incarnation::find(&link, &keys).await?;
         let (heard, listen) = mpsc::unbounded_channel();
         let lock_keys = SharedKeys::new(&options.prefix, options.database, link.is_cluster());
-        let turns = Turns::new(lock_keys.channels.clone());
-        let news = News::start(link.clone(), keys.news(options.database), turns, heard).await?;
+        let news = News::start(link.clone(), keys.news(options.database), Listening::default(), heard).await?;
         let shared = Shared {
             options,
             keys,
@@ -130,6 +131,7 @@ impl RedisStore {
             notebook: Notebook::default(),
             said: Said::default(),
             locks: Locks::new(lock_keys, !lives_by_the_server),
+            batches: Batches::default(),
             rooms: Mutex::default(),
             lanes: Lanes::default(),
             pool: ArgsPool::default(),

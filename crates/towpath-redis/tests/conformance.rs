@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use async_trait::async_trait;
 use old_caller::PlainClient;
 use towpath_conformance::backend::{Backend, OldCaller, UnderTest};
-use towpath_conformance::suite::{all_cases, all_cases_of_old_callers, run};
+use towpath_conformance::suite::{all_cases, all_cases_of_batches, all_cases_of_old_callers, run};
+use towpath_core::batch::Layout;
 use towpath_core::clock::Clock;
-use towpath_core::store::Store;
+use towpath_core::store::{BatchStore, Store};
 use towpath_redis::{RedisOptions, RedisStore, acl_options, acl_rule};
 use towpath_redis_testing::RedisServer;
 
@@ -53,6 +54,10 @@ impl UnderTest for DatabaseUnderTest {
         Arc::new(self.store.clone())
     }
 
+    fn batches(&self) -> Option<Arc<dyn BatchStore>> {
+        Some(Arc::new(self.store.clone()))
+    }
+
     async fn reopen(&mut self) {
         self.store.close().await;
         self.store = open(&self.options, &self.clock).await;
@@ -74,6 +79,31 @@ mod standalone {
     towpath_conformance::lock_differential!(Standalone, OldCallers::Some, seeds = 100, operations = 200);
     towpath_conformance::histories!(Standalone, locks = 20 of 3_000, permits = 8 of 2_500);
     towpath_conformance::mixed_fleet_histories!(Standalone, 20 of 3_000);
+    towpath_conformance::batches_suite!(Standalone);
+    towpath_conformance::batches_differential!(Standalone, seeds = 60, operations = 300);
+    towpath_conformance::batch_histories!(Standalone, 25 of 700);
+}
+
+/// The same with the old worker's keys for the batcher of the cases.
+struct WithTheOldWorkersKeys;
+
+#[async_trait]
+impl Backend for WithTheOldWorkersKeys {
+    async fn fresh(&self, clock: Arc<dyn Clock>) -> Box<dyn UnderTest> {
+        Standalone.fresh(clock).await
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        Some(Layout::Seed)
+    }
+}
+
+mod with_the_old_workers_keys {
+    use super::WithTheOldWorkersKeys;
+
+    towpath_conformance::batches_suite!(WithTheOldWorkersKeys);
+    towpath_conformance::batches_differential!(WithTheOldWorkersKeys, seeds = 60, operations = 300);
+    towpath_conformance::batch_histories!(WithTheOldWorkersKeys, 25 of 700);
 }
 
 /// The same server, as seen by a user that has no more rights than `towpath doctor --print-acl` gives, with the optional ones.
@@ -99,11 +129,15 @@ impl Backend for WithThePrintedRights {
         RESTRICTED.cli(&["-n", &options.database.to_string(), "FLUSHDB"]);
         under_test(&RESTRICTED, options, clock).await
     }
+
+    fn layout(&self) -> Option<Layout> {
+        Some(Layout::Seed)
+    }
 }
 
 #[tokio::test]
 async fn the_whole_suite_holds_under_the_printed_rights() {
-    for case in all_cases().into_iter().chain(all_cases_of_old_callers()) {
+    for case in all_cases().into_iter().chain(all_cases_of_old_callers()).chain(all_cases_of_batches()) {
         println!("{}", case.name);
         run(&WithThePrintedRights, case.run).await;
     }

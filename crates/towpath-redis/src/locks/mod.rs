@@ -21,7 +21,7 @@ mod record;
 mod said;
 mod scripts;
 mod swap;
-pub(crate) mod turns;
+mod turns;
 
 use std::time::Duration;
 
@@ -43,6 +43,7 @@ use indexes::Indexed;
 use keys::{LockKeys, PermitKeys, SharedKeys, unfit_for_cluster};
 use said::Said;
 use swap::Remembered;
+use turns::NodesEar;
 
 /// Where time is moved by hand, keys stay for so long by the server's own: no test takes longer.
 const KEPT_BY_HAND: Duration = Duration::from_secs(86_400);
@@ -123,7 +124,7 @@ impl RedisStore {
 }
 
 /// A key of another type than ours: no repetition helps.
-fn corrupt(error: StoreError, keys: &[&str]) -> StoreError {
+pub(crate) fn corrupt(error: StoreError, keys: &[&str]) -> StoreError {
     let text = error.to_string();
     if matches!(error, StoreError::Unavailable(_)) && text.contains("WRONGTYPE") {
         return StoreError::Corrupt(format!("one of the keys {} is not ours: {text}; remove it or rename it", keys.join(", ")));
@@ -174,6 +175,6 @@ impl LockStore for RedisStore {
     }
 
     fn lock_wakes(&self, node: &NodeId) -> Box<dyn LockWakes> {
-        Box::new(self.shared.news.turns().listen(node))
+        Box::new(NodesEar(self.shared.news.listening().listen(format!("{}{node}", self.shared.locks.keys.channels))))
     }
 }

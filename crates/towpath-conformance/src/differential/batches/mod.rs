@@ -17,7 +17,7 @@ use crate::backend::{Backend, ModelBackend};
 use crate::words::batcher;
 use generate::Generator;
 use op::Op;
-use side::{Reply, Side};
+use side::{Reply, Side, has_all};
 
 /// Runs of a shorter list while the least that disagrees is looked for.
 const SHRINKS_MAX: usize = 300;
@@ -107,7 +107,7 @@ impl Pair {
         let by_model = self.model.apply(op, None).await;
         let mut by_store = self.store.apply(op, Some(&by_model)).await;
         if let (Reply::Heard(meant), Reply::Heard(heard), false) = (&by_model, &mut by_store, self.hears_exactly)
-            && meant.iter().all(|due| heard.contains(due))
+            && has_all(heard, meant)
         {
             heard.clone_from(meant);
         }

@@ -74,7 +74,7 @@ impl Side {
                 Ok(Reply::Done)
             }
             Op::Listen => {
-                let wanted = if let Some(Reply::Heard(dues)) = expected { dues.len() } else { 0 };
+                let wanted = if let Some(Reply::Heard(dues)) = expected { dues.as_slice() } else { &[] };
                 self.heard(wanted).await
             }
             op => ask(&*self.store, &self.clock, op).await,
@@ -82,12 +82,12 @@ impl Side {
         reply.unwrap_or_else(Reply::Trouble)
     }
 
-    /// Hears on until as much was heard as is wanted, and then whatever else is there.
-    async fn heard(&mut self, wanted: usize) -> Result<Reply, StoreError> {
+    /// Hears on until all that is wanted was heard, and then whatever else is there.
+    async fn heard(&mut self, wanted: &[Timestamp]) -> Result<Reply, StoreError> {
         self.store.batch_counts(&self.batcher).await?;
         let mut dues = Vec::new();
         loop {
-            let next = if dues.len() >= wanted {
+            let next = if has_all(&dues, wanted) {
                 tokio::task::unconstrained(self.ear.next()).now_or_never()
             } else {
                 tokio::time::timeout(SOON, self.ear.next()).await.ok()
@@ -99,6 +99,12 @@ impl Side {
             }
         }
     }
+}
+
+/// Whether all that was meant was heard, each as often.
+pub(super) fn has_all(heard: &[Timestamp], meant: &[Timestamp]) -> bool {
+    let count = |dues: &[Timestamp], due: &Timestamp| dues.iter().filter(|one| *one == due).count();
+    meant.iter().all(|due| count(meant, due) <= count(heard, due))
 }
 
 async fn listen(store: &Arc<dyn BatchStore>, batcher: &BatcherId) -> Box<dyn BatchWakes> {

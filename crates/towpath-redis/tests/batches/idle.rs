@@ -1,0 +1,69 @@
+//! A hundred thousand open keys cost nothing while nothing is due.
+
+use std::time::Duration;
+
+use towpath_conformance::words::{MessageWords, message};
+use towpath_core::batch::Rules;
+use towpath_core::store::BatchStore;
+use towpath_redis::RedisStore;
+
+use crate::rig::{Rig, input_contour, open, pause};
+
+const KEYS: usize = 100_000;
+const SERVERS: usize = 3;
+const LOOKED_AT: Duration = Duration::from_secs(5);
+
+/// What a server does that sleeps until the next deadline: it looks, and looks again when something is due earlier.
+async fn sleep_until_due(store: RedisStore) {
+    let mut ear = store.batch_wakes(&input_contour());
+    loop {
+        let due = store.batch_due(&input_contour(), 100).await.expect("the server is there");
+        assert!(due.keys.is_empty(), "nothing is due");
+        store.batch_sweep(&input_contour(), None).await.expect("the server is there");
+        let next = due.next.expect("something is open");
+        tokio::select! {
+            _heard = ear.next() => {}
+            () = store.clock().sleep_until(next) => {}
+        }
+    }
+}
+
+fn commands(rig: &Rig) -> u64 {
+    let stats = rig.cli(&["INFO", "stats"]);
+    let line = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:")).expect("a server that counts");
+    line.trim().parse().expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_thousand_open_keys_cost_each_server_less_than_five_commands_a_second_while_nothing_is_due() {
+    let rig = Rig::start();
+    let url = rig.server.url();
+    let store = open(&url).await;
+    let rules = Rules { max_wait: Duration::from_secs(7_200), ..Rules::default() };
+    for start in (0..KEYS).step_by(5_000) {
+        let new = |key| message(&format!("t:telegram:{key}"), "{}").debounce(Duration::from_secs(3_600));
+        store.batch_ingest(&input_contour(), &rules, (start..start + 5_000).map(new).collect()).await.unwrap();
+    }
+    assert_eq!(store.batch_counts(&input_contour()).await.unwrap().open_keys, KEYS as u64);
+    let mut sleepers = Vec::new();
+    for _ in 0..SERVERS {
+        sleepers.push(tokio::spawn(sleep_until_due(open(&url).await)));
+    }
+    // They have looked, and have swept once: that goes through all keys.
+    let mut before = commands(&rig);
+    loop {
+        pause(Duration::from_secs(1)).await;
+        let now = commands(&rig);
+        if now - before < 60 {
+            break;
+        }
+        before = now;
+    }
+    let before = commands(&rig);
+    pause(LOOKED_AT).await;
+    // One of them is the second question.
+    let cost = commands(&rig) - before - 1;
+    let allowed = 5 * LOOKED_AT.as_secs() * (SERVERS as u64 + 1);
+    assert!(cost <= allowed, "{cost} commands in {LOOKED_AT:?}, at most {allowed} are allowed");
+    assert!(sleepers.iter().all(|sleeper| !sleeper.is_finished()), "nobody has stopped");
+}
