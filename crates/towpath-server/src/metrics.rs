@@ -1,7 +1,10 @@
 //! What Prometheus gets to see. Counters rise as things happen; what stands in the store is read when somebody asks.
 
+mod batches;
+
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::http::Method;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -13,14 +16,17 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use towpath::Observer;
+use towpath_core::batch::{ClaimedBatch, IngestReply};
 use towpath_core::call::LostLease;
 use towpath_core::inspect::FunctionView;
 use towpath_core::limit::{Check, LimitReply};
 use towpath_core::lock::{LostLock, Previous};
-use towpath_core::names::FunctionKey;
+use towpath_core::names::{BatcherName, FunctionKey};
 use towpath_core::permit::PermitKind;
 use towpath_core::store::{Ended, StoreError};
 use towpath_core::time::Timestamp;
+
+use self::batches::BatchMetrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FunctionLabels {
@@ -98,6 +104,7 @@ pub struct Metrics {
     limit_checks: Family<RuleLabels, Counter>,
     /// Rules that have a label of their own.
     rules_seen: Mutex<HashSet<String>>,
+    batches: BatchMetrics,
     http_requests: Family<RequestLabels, Counter>,
     http_requests_open: Gauge,
 }
@@ -142,6 +149,7 @@ impl Metrics {
             lock_attempts_of_old_workflows: Counter::default(),
             limit_checks: Family::default(),
             rules_seen: Mutex::default(),
+            batches: BatchMetrics::default(),
             http_requests: Family::default(),
             http_requests_open: Gauge::default(),
         };
@@ -172,10 +180,15 @@ impl Metrics {
         let help = "How often old workflows tried to get in beside a holder of ours";
         registry.register("lock_attempts_of_old_workflows", help, self.lock_attempts_of_old_workflows.clone());
         registry.register("limit_checks", "Checks of limits that the store judged, by rule and verdict", self.limit_checks.clone());
+        self.batches.register(registry);
         registry.register("http_requests", "Requests answered, by route and status", self.http_requests.clone());
         registry.register("http_requests_open", "Requests being answered now, this one included", self.http_requests_open.clone());
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "Which server this is", version);
+    }
+
+    pub(crate) fn batches(&self) -> &BatchMetrics {
+        &self.batches
     }
 
     /// A request was answered.
@@ -282,6 +295,38 @@ impl Observer for Metrics {
         }
     }
 
+    fn batch_ingested(&self, batcher: &BatcherName, reply: &IngestReply) {
+        self.batches.ingested(batcher, reply);
+    }
+
+    fn batch_closed(&self, batcher: &BatcherName, batch: &ClaimedBatch) {
+        self.batches.closed(batcher, batch.reason);
+    }
+
+    fn batch_late(&self, batcher: &BatcherName, late: Duration) {
+        self.batches.late(batcher, late);
+    }
+
+    fn batch_reclaimed(&self, batcher: &BatcherName) {
+        self.batches.reclaimed(batcher);
+    }
+
+    fn batch_attempted(&self, batcher: &BatcherName, label: &'static str) {
+        self.batches.attempted(batcher, label);
+    }
+
+    fn batch_retried(&self, batcher: &BatcherName) {
+        self.batches.retried(batcher);
+    }
+
+    fn batch_token_stale(&self, batcher: &BatcherName) {
+        self.batches.token_stale(batcher);
+    }
+
+    fn batch_dead(&self, batcher: &BatcherName, reason: &str) {
+        self.batches.dead(batcher, reason);
+    }
+
     fn store_error(&self, error: &StoreError) {
         self.store_errors.get_or_create(&ReasonLabels { reason: towpath::store_error_code(error) }).inc();
     }
@@ -289,8 +334,6 @@ impl Observer for Metrics {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use towpath_core::call::CallState;
     use towpath_core::inspect::FunctionCounts;
     use towpath_core::names::{CallId, FunctionName};

@@ -99,6 +99,17 @@ impl BatchHandle {
     /// # }
     /// ```
     pub async fn claim(&self, max: usize, wait: Duration) -> Result<Vec<PulledBatch>, BatchError> {
+        self.claim_unless(max, wait, std::future::pending()).await
+    }
+
+    /// The same, and no longer than until `enough`. A claim that is dropped half way would leave batches to their leases; this ends well.
+    pub async fn claim_unless(
+        &self,
+        max: usize,
+        wait: Duration,
+        enough: impl Future<Output = ()>,
+    ) -> Result<Vec<PulledBatch>, BatchError> {
+        let mut enough = std::pin::pin!(enough);
         let (name, settings) = self.resolved().await?;
         let (store, clock) = (self.towpath().batch_store()?, self.towpath().clock());
         let id = settings.batcher_id(&name);
@@ -114,6 +125,7 @@ impl BatchHandle {
             let mut look_at = due.next.map_or(until, |next| next.min(until)).min(clock.now() + LOOK_EVERY);
             loop {
                 tokio::select! {
+                    () = &mut enough => return Ok(Vec::new()),
                     () = clock.sleep_until(look_at) => break,
                     news = wakes.next() => match news {
                         BatchNews::Due(at) => look_at = look_at.min(at),
