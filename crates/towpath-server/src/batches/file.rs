@@ -66,14 +66,14 @@ impl ConfigFile {
     /// Reads a file of JSON: `{"batchers": {"orders": {"debounce_seconds": 5, ..}}, "elo_routes": {"batcher": .., "open": ..}}`.
     pub fn read(path: &Path) -> Result<Self, UnreadableConfig> {
         let shown = path.display().to_string();
-        let text =
-            std::fs::read_to_string(path).map_err(|error| UnreadableConfig::Io { path: shown.clone(), error: error.to_string() })?;
+        let text = std::fs::read_to_string(path).map_err(|error| UnreadableConfig::Io { path: shown.clone(), error: error.to_string() })?;
         Self::parse(&text).map_err(|error| UnreadableConfig::Bad { path: shown, error })
     }
 
     fn parse(text: &str) -> Result<Self, String> {
         let mut json = serde_json::Deserializer::from_str(text);
-        let wire: Wire = serde_path_to_error::deserialize(&mut json).map_err(|error| format!("at '{}': {}", error.path(), error.inner()))?;
+        let wire: Wire =
+            serde_path_to_error::deserialize(&mut json).map_err(|error| format!("at '{}': {}", error.path(), error.inner()))?;
         json.end().map_err(|error| error.to_string())?;
         let batcher = |(name, patch): (String, SettingsPatch)| {
             let known = BatcherName::new(&name).map_err(|refused| format!("batchers: {refused}"))?;
@@ -90,8 +90,13 @@ mod tests {
 
     #[test]
     fn a_file_names_batchers_and_what_is_wrong_in_it_is_named() {
-        let read = ConfigFile::parse(r#"{"batchers": {"orders": {"key": ["id"], "target": {"pull": true}}}, "elo_routes": {"open": true}}"#).unwrap();
-        assert_eq!((read.batchers[0].name().as_str(), read.elo_routes.batcher.as_str(), read.elo_routes.open), ("orders", "input_contour", true));
+        let read =
+            ConfigFile::parse(r#"{"batchers": {"orders": {"key": ["id"], "target": {"pull": true}}}, "elo_routes": {"open": true}}"#)
+                .unwrap();
+        assert_eq!(
+            (read.batchers[0].name().as_str(), read.elo_routes.batcher.as_str(), read.elo_routes.open),
+            ("orders", "input_contour", true)
+        );
         for (text, says) in [
             (r#"{"batcher": {}}"#, "unknown field `batcher`"),
             (r#"{"batchers": {"a:b": {}}}"#, "batchers:"),

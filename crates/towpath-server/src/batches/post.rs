@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, Url};
 use serde_json::Value;
-use towpath::batches::{Delivered, Delivery, Parcel};
 use towpath::Timestamp;
+use towpath::batches::{Delivered, Delivery, Parcel};
 
 use crate::push::{WebhookSecret, signature};
 

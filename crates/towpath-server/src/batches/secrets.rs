@@ -9,9 +9,13 @@ pub(super) fn read(references: &[String]) -> Result<Vec<WebhookSecret>, String> 
 
 fn read_one(reference: &str) -> Result<WebhookSecret, String> {
     let text = match reference.split_once(':') {
-        Some(("env", name)) => std::env::var(name).map_err(|_| format!("the secret '{reference}' is not set in the server's environment"))?,
+        Some(("env", name)) => {
+            std::env::var(name).map_err(|_| format!("the secret '{reference}' is not set in the server's environment"))?
+        }
         // A few bytes, and rarely: not worth a thread.
-        Some(("file", path)) => std::fs::read_to_string(path).map_err(|error| format!("the secret '{reference}' cannot be read: {error}"))?,
+        Some(("file", path)) => {
+            std::fs::read_to_string(path).map_err(|error| format!("the secret '{reference}' cannot be read: {error}"))?
+        }
         _ => return Err("a secret is named as env:NAME or file:PATH".to_owned()),
     };
     text.trim().parse().map_err(|invalid| format!("the secret '{reference}' cannot be used: {invalid}"))

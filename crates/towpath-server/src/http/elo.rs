@@ -163,7 +163,8 @@ mod tests {
 
     #[test]
     fn fields_are_added_at_the_end_and_nothing_else_is_touched() {
-        let with = |body: &'static str| String::from_utf8(with_fields(&bytes::Bytes::from_static(body.as_bytes()), ",\"a\":1").to_vec()).unwrap();
+        let with =
+            |body: &'static str| String::from_utf8(with_fields(&bytes::Bytes::from_static(body.as_bytes()), ",\"a\":1").to_vec()).unwrap();
         assert_eq!(with(" {\"n\": 1e400} \n"), "{\"n\": 1e400,\"a\":1}");
         assert_eq!(with("{ }"), "{ \"a\":1}");
         assert_eq!(with("[1]"), "[1]");

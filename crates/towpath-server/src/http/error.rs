@@ -97,7 +97,11 @@ impl ApiError {
 
     /// The same as it stands in a list of answers, one of which it is.
     pub(crate) fn in_list(&self) -> ItemError {
-        ItemError { code: self.code.as_str().to_owned(), message: shortened(self.message.clone()), field: self.field.as_deref().map(str::to_owned) }
+        ItemError {
+            code: self.code.as_str().to_owned(),
+            message: shortened(self.message.clone()),
+            field: self.field.as_deref().map(str::to_owned),
+        }
     }
 
     fn body(self, request_id: &RequestId) -> ErrorBody {
@@ -127,7 +131,9 @@ fn shortened(mut text: String) -> String {
 /// How long to wait before trying again, where trying again makes sense.
 fn default_retry_after(code: Code) -> Option<Duration> {
     match code {
-        Code::Overloaded | Code::LockQueueFull | Code::BatcherFull | Code::OverloadedServer | Code::StoreUnavailable => Some(Duration::from_secs(1)),
+        Code::Overloaded | Code::LockQueueFull | Code::BatcherFull | Code::OverloadedServer | Code::StoreUnavailable => {
+            Some(Duration::from_secs(1))
+        }
         Code::Draining | Code::StoreFull | Code::StoreReadonly => Some(Duration::from_secs(5)),
         _ => None,
     }

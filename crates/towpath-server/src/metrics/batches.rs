@@ -84,7 +84,11 @@ impl BatchMetrics {
         registry.register("batch_open_keys", "Keys with an open batch", self.open_keys.clone());
         registry.register("batch_open_messages", "Messages in open batches", self.open_messages.clone());
         registry.register("batches_in_flight", "Batches that were claimed and are not settled", self.in_flight.clone());
-        registry.register("batch_dead_letters", "Batches that were given up and wait for somebody to deal with them", self.dead_letters.clone());
+        registry.register(
+            "batch_dead_letters",
+            "Batches that were given up and wait for somebody to deal with them",
+            self.dead_letters.clone(),
+        );
         registry.register("batch_messages_ingested", "Messages taken by this server", self.ingested.clone());
         registry.register("batch_messages_duplicate", "Messages that had been taken before", self.duplicates.clone());
         registry.register("batch_messages_refused_full", "Messages refused because too many were open", self.refused.clone());
@@ -93,7 +97,11 @@ impl BatchMetrics {
         registry.register("batch_attempts", "Deliveries that were tried, by how they went", self.attempts.clone());
         registry.register("batch_retries", "Deliveries that failed and go again", self.retries.clone());
         registry.register("batch_reclaims", "Batches taken over because a lease had ended or a retry was due", self.reclaims.clone());
-        registry.register("batch_stale_tokens", "Dispatchers and consumers that spoke of a batch that was not theirs", self.stale_tokens.clone());
+        registry.register(
+            "batch_stale_tokens",
+            "Dispatchers and consumers that spoke of a batch that was not theirs",
+            self.stale_tokens.clone(),
+        );
         registry.register("batches_dead", "Batches and messages that became dead letters, by reason", self.dead.clone());
     }
 

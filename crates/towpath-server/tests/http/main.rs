@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 mod bad_input;
+mod batches;
 mod calls;
 mod config;
 mod dead_letters;

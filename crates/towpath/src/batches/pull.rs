@@ -103,12 +103,7 @@ impl BatchHandle {
     }
 
     /// The same, and no longer than until `enough`. A claim that is dropped half way would leave batches to their leases; this ends well.
-    pub async fn claim_unless(
-        &self,
-        max: usize,
-        wait: Duration,
-        enough: impl Future<Output = ()>,
-    ) -> Result<Vec<PulledBatch>, BatchError> {
+    pub async fn claim_unless(&self, max: usize, wait: Duration, enough: impl Future<Output = ()>) -> Result<Vec<PulledBatch>, BatchError> {
         let mut enough = std::pin::pin!(enough);
         let (name, settings) = self.resolved().await?;
         let (store, clock) = (self.towpath().batch_store()?, self.towpath().clock());

@@ -13,9 +13,7 @@ use crate::http::codes::Code;
 use crate::http::convert::{self, batches as names};
 use crate::http::error::{ApiError, invalid_name};
 use crate::http::extract::{JsonBody, PathText, Query};
-use crate::http::wire::batches::{
-    BatchDeadLetter, BatchDeadLetterChoice, BatchDeadLetterQuery, BatchDeadLetters, BatchReplayAnswer,
-};
+use crate::http::wire::batches::{BatchDeadLetter, BatchDeadLetterChoice, BatchDeadLetterQuery, BatchDeadLetters, BatchReplayAnswer};
 use crate::http::wire::dead_letters::DropAnswer;
 
 const LIMIT_DEFAULT: u32 = 50;

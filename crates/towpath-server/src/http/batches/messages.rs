@@ -31,7 +31,11 @@ const MESSAGES_MAX: usize = 1_000;
         (status = 200, description = "A message with its id was taken before", body = MessageAnswer),
     ),
 )]
-pub(crate) async fn push(State(app): State<App>, PathText(batcher): PathText, RawJsonBody(body): RawJsonBody) -> Result<Response, ApiError> {
+pub(crate) async fn push(
+    State(app): State<App>,
+    PathText(batcher): PathText,
+    RawJsonBody(body): RawJsonBody,
+) -> Result<Response, ApiError> {
     let batcher = known(&app, &batcher).await?.name;
     let handle = app.towpath().batch(&batcher);
     let Some(messages) = listed(&body)? else {

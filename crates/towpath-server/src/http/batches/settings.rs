@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use towpath::batches::{Batcher, BatchError, SettingsPatch};
+use towpath::batches::{BatchError, Batcher, SettingsPatch};
 
 use super::known;
 use crate::batches::check;

@@ -1,6 +1,8 @@
 //! Batches between the wire's shapes and the library's words.
 
-use towpath::batches::{BadMessage, BatchError, BatchKey, BatcherName, FlightView, InvalidSettings, KnownBatcher, OpenBatchView, Pushed, Target};
+use towpath::batches::{
+    BadMessage, BatchError, BatchKey, BatcherName, FlightView, InvalidSettings, KnownBatcher, OpenBatchView, Pushed, Target,
+};
 use towpath_core::batch::redacted;
 use towpath_core::inspect::BatchView;
 use towpath_core::payload::Payload;
