@@ -23,7 +23,7 @@ pub(crate) const WHO: &str = "http";
 
 /// List dead letters of batches, oldest first
 #[utoipa::path(
-    get, path = "/v1/batch-dead-letters", tag = "dead letters", params(BatchDeadLetterQuery),
+    get, path = "/v1/batch-dead-letters", tag = "batch dead letters", params(BatchDeadLetterQuery),
     responses((status = 200, description = "A page of them", body = BatchDeadLetters)),
 )]
 pub(crate) async fn list(State(app): State<App>, Query(query): Query<BatchDeadLetterQuery>) -> Result<Json<BatchDeadLetters>, ApiError> {
@@ -59,7 +59,7 @@ fn not_found(id: &BatchId) -> ApiError {
 
 /// Show a dead letter of a batch
 #[utoipa::path(
-    get, path = "/v1/batch-dead-letters/{id}", tag = "dead letters",
+    get, path = "/v1/batch-dead-letters/{id}", tag = "batch dead letters",
     params(("id" = String, Path, description = "Which")),
     responses((status = 200, description = "The entry, secrets hidden", body = BatchDeadLetter)),
 )]
@@ -73,7 +73,7 @@ pub(crate) async fn show(State(app): State<App>, PathText(id): PathText) -> Resu
 
 /// Deliver dead letters again, under the same batch ids
 #[utoipa::path(
-    post, path = "/v1/batch-dead-letters/replay", tag = "dead letters", request_body = BatchDeadLetterChoice,
+    post, path = "/v1/batch-dead-letters/replay", tag = "batch dead letters", request_body = BatchDeadLetterChoice,
     responses((status = 202, description = "What became of each", body = BatchReplayAnswer)),
 )]
 pub(crate) async fn replay(
@@ -115,7 +115,7 @@ fn select(choice: &BatchDeadLetterChoice) -> Result<Select, ApiError> {
 
 /// Drop dead letters of batches
 #[utoipa::path(
-    post, path = "/v1/batch-dead-letters/drop", tag = "dead letters", request_body = BatchDeadLetterChoice,
+    post, path = "/v1/batch-dead-letters/drop", tag = "batch dead letters", request_body = BatchDeadLetterChoice,
     responses((status = 200, description = "How many are gone", body = DropAnswer)),
 )]
 pub(crate) async fn drop_many(
@@ -128,7 +128,7 @@ pub(crate) async fn drop_many(
 
 /// Drop a dead letter of a batch
 #[utoipa::path(
-    delete, path = "/v1/batch-dead-letters/{id}", tag = "dead letters",
+    delete, path = "/v1/batch-dead-letters/{id}", tag = "batch dead letters",
     params(("id" = String, Path, description = "Which")),
     responses((status = 200, description = "It is gone", body = DropAnswer)),
 )]
