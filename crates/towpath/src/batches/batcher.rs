@@ -149,7 +149,7 @@ pub enum Which {
     /// The one that is known by this name.
     Named(String),
     /// This one, with its own settings.
-    Given(Batcher),
+    Given(Box<Batcher>),
 }
 
 impl From<&str> for Which {
@@ -172,12 +172,12 @@ impl From<&BatcherName> for Which {
 
 impl From<&Batcher> for Which {
     fn from(batcher: &Batcher) -> Self {
-        Self::Given(batcher.clone())
+        Self::Given(Box::new(batcher.clone()))
     }
 }
 
 impl From<Batcher> for Which {
     fn from(batcher: Batcher) -> Self {
-        Self::Given(batcher)
+        Self::Given(Box::new(batcher))
     }
 }

@@ -135,10 +135,8 @@ impl Batchers {
         names.push(BatcherName::new(BatcherName::INPUT_CONTOUR)?);
         let mut known = BTreeMap::new();
         for name in names {
-            if !known.contains_key(&name) {
-                let one = joined(name.clone(), here.get(&name), stored.remove(&name));
-                known.insert(name, one);
-            }
+            // A name may stand here twice; the second time nothing of it is left to be read.
+            known.entry(name).or_insert_with_key(|name| joined(name.clone(), here.get(name), stored.remove(name)));
         }
         Ok(known)
     }

@@ -81,7 +81,7 @@ impl PushBuilder {
         let store = self.handle.towpath().batch_store()?;
         let replies = store.batch_ingest(&id, &settings.rules(), vec![message]).await?;
         match replies.into_iter().next() {
-            Some(reply) => pushed(&name, settings.max_open, key, reply),
+            Some(reply) => pushed(&name, settings.max_open, key, &reply),
             None => Err(lost_reply()),
         }
     }
@@ -102,14 +102,14 @@ impl BatchHandle {
         .into_iter();
         let answer = |one: Result<NewMessage, BadMessage>| {
             let key = one?.key;
-            replies.next().map_or_else(|| Err(lost_reply()), |reply| pushed(&name, settings.max_open, key, reply))
+            replies.next().map_or_else(|| Err(lost_reply()), |reply| pushed(&name, settings.max_open, key, &reply))
         };
         Ok(read.into_iter().map(answer).collect())
     }
 }
 
-fn pushed(name: &super::BatcherName, max: u64, batch_key: BatchKey, reply: IngestReply) -> Result<Pushed, BatchError> {
-    match reply {
+fn pushed(name: &super::BatcherName, max: u64, batch_key: BatchKey, reply: &IngestReply) -> Result<Pushed, BatchError> {
+    match *reply {
         IngestReply::Accepted { deadline, size, reason } => Ok(Pushed::Accepted { batch_key, deadline, size, reason }),
         IngestReply::Duplicate { deadline, .. } => Ok(Pushed::Duplicate { batch_key, deadline }),
         IngestReply::Full { open_messages: open } => Err(BatchError::Full { batcher: name.clone(), open, max }),

@@ -1,5 +1,6 @@
 //! Servers killed while messages come in, batches are claimed, delivered and settled, before a receiver that is slow, fails and forgets.
 
+mod producer;
 mod receiver;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use self::producer::Producer;
 use self::receiver::{Got, Receiver};
 use super::Caller;
 use crate::support::{Server, wait_for};
@@ -50,23 +52,23 @@ struct Judged {
 }
 
 fn history(seed: u64) -> Judged {
-    let (receiver, caller) = (Receiver::start(seed), Caller::new());
+    let (receiver, producer, caller) = (Receiver::start(seed), Producer::new(), Caller::new());
     let mut server = Server::start();
     let address = server.url.trim_start_matches("http://").to_owned();
     let settings = json!({
         "key": ["key"], "debounce_seconds": 0.03, "max_wait_seconds": 1, "max_messages": 3, "max_attempts": 50, "timeout_seconds": 0.3,
         "lease_seconds": 1, "backoff_base_ms": 5, "backoff_cap_ms": 20, "target": { "url": receiver.url() },
     });
-    caller.put(&server.url, "/v1/batches/orders/settings", &settings);
+    producer.keep(&server.url, &settings);
     let url = server.url.clone();
     let server = std::thread::scope(|scope| {
         // One thread per key: what is repeated must not overtake.
         for key in 0..KEYS {
-            let (caller, url) = (&caller, &url);
+            let (producer, url) = (&producer, &url);
             scope.spawn(move || {
                 for number in 0..MESSAGES / KEYS {
                     let message = json!({ "key": key, "n": number, "message_id": format!("{key}-{number}") });
-                    caller.push(url, &message);
+                    producer.push(url, &message);
                 }
             });
         }

@@ -45,24 +45,6 @@ impl Caller {
         });
     }
 
-    /// Puts something until it is kept.
-    pub(crate) fn put(&self, url: &str, path: &str, body: &Value) {
-        wait_for("something to be kept", || {
-            let (status, answer) = self.answer(self.http.put(format!("{url}{path}")).json(body))?;
-            assert!(status < 300, "it was refused: {status} {answer}");
-            Some(())
-        });
-    }
-
-    /// Pushes a message until it is taken.
-    pub(crate) fn push(&self, url: &str, message: &Value) {
-        wait_for("a message to be taken", || {
-            let (status, answer) = self.answer(self.http.post(format!("{url}/v1/batches/orders/messages")).json(message))?;
-            assert!(matches!(status, 200 | 202 | 500..), "it was refused: {status} {answer}");
-            (status < 300).then_some(())
-        });
-    }
-
     pub(crate) fn get(&self, url: &str, path: &str) -> Option<(u16, Value)> {
         self.answer(self.http.get(format!("{url}{path}")))
     }

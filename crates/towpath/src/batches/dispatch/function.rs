@@ -43,15 +43,19 @@ impl FunctionReceiver {
             Err(CallError::Conflict { .. }) => {}
             Err(error) => return Err(error),
         }
-        while wait {
+        if wait { self.outcome(&call_id).await } else { Ok(()) }
+    }
+
+    /// Ends when the call has, or is known no longer.
+    async fn outcome(&self, call_id: &CallId) -> Result<(), CallError> {
+        loop {
             let until = self.towpath.clock().now() + ASK_EVERY;
-            let asked = self.towpath.wait(&call_id, Wait { until, after_progress: None }).await;
+            let asked = self.towpath.wait(call_id, Wait { until, after_progress: None }).await;
             let view = asked.map_err(|error| CallError::Store { call_id: Some(call_id.clone()), error })?;
             if view.is_none_or(|view| view.call.outcome.is_some()) {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
     }
 }
 

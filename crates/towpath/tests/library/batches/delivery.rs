@@ -82,7 +82,7 @@ async fn a_dead_letter_goes_again_under_its_own_id(test: TestTowpath) {
     let page = letters.list(&DeadLetterQuery { limit: 10, ..DeadLetterQuery::default() }).await.unwrap();
     let id = page.items[0].1.id.clone();
     let replays = letters.replay(&Select::Ids(vec![id.clone()]), None).await.unwrap();
-    assert_eq!(replays.replayed, [id.clone()]);
+    assert_eq!(replays.replayed, std::slice::from_ref(&id));
     test.advance(seconds(1)).await;
     let got = inbox.got();
     assert_eq!(got.len(), 2);
