@@ -70,6 +70,7 @@ codes! {
     ConfigConflict "config_conflict" CONFLICT None "The configuration changed since the version given in `if_version`." "Read it again; `details.version` is the present one.";
     FunctionInUse "function_in_use" CONFLICT None "The function has workers, or calls that are not over." "Stop its workers and let its calls end, or cancel them.";
     NotReplayable "not_replayable" CONFLICT None "The dead letter was never a batch: it has nothing that could be sent again." "Look at it, push what it should have been, and drop it.";
+    NotPulled "not_pulled" CONFLICT None "The batcher's batches go elsewhere: they are not for consumers to fetch." "Set its target to `{\"pull\": true}`.";
     LockHeld "lock_held" CONFLICT None "The lock is not to be had: `details.outcome` is `held`, `timed_out`, `self` or `spent`." "Try again later; `details.holder` says who has it.";
     LockLost "lock_lost" CONFLICT None "The lock is no longer the caller's, or never was: `details.outcome` is `lost` or `not_holder`." "Stop, and write nothing more under its fence.";
     LockChanged "lock_changed" CONFLICT None "The lock changed since it was looked at." "Look again, and decide again.";

@@ -9,6 +9,7 @@ mod letters;
 mod pulled;
 mod receiver;
 mod settings;
+mod stopping;
 mod worked_example;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Dead letters of batches.
 
+use std::time::Duration;
+
 use comfy_table::Cell;
 use serde_json::Value;
 use towpath_server::http::wire::batches::{
@@ -14,6 +16,8 @@ use crate::cli::output::{self, Output};
 use crate::cli::{json_text, words};
 
 const PAGE: u32 = 200;
+/// A replay at a rate takes its time. Whoever breaks it off leaves the rest where it is.
+const REPLAY_TIME_MAX: Duration = Duration::from_secs(24 * 3_600);
 const ERROR_CHARS: usize = 60;
 
 pub(super) async fn list(client: &Client, out: Output, query: BatchDeadLetterQuery, limit: u32) -> Result<Exit, Failure> {
@@ -66,7 +70,8 @@ pub(super) async fn show(client: &Client, out: Output, id: &str) -> Result<Exit,
 }
 
 pub(super) async fn replay(client: &Client, out: Output, choice: &BatchDeadLetterChoice) -> Result<Exit, Failure> {
-    let answer: BatchReplayAnswer = client.ask(Ask::post(routes::BATCH_DEAD_LETTERS_REPLAY, choice)).await?;
+    let asked = Ask::post(routes::BATCH_DEAD_LETTERS_REPLAY, choice).waiting(REPLAY_TIME_MAX);
+    let answer: BatchReplayAnswer = client.ask(asked).await?;
     if out.is_json() {
         out.json(&answer);
     } else {

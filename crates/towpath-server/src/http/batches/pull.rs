@@ -7,7 +7,7 @@ use axum::extract::State;
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use towpath::batches::{BatchHandle, BatchId, PullToken, PulledBatch, Settle, Settled};
+use towpath::batches::{BatchHandle, BatchId, PullToken, PulledBatch, Settle, Settled, Target};
 
 use super::known;
 use crate::http::app::App;
@@ -34,7 +34,12 @@ pub(crate) async fn claim(
     PathText(batcher): PathText,
     OptionalJsonBody(body): OptionalJsonBody<PullBody>,
 ) -> Result<Json<PullAnswer>, ApiError> {
-    let batcher = known(&app, &batcher).await?.name;
+    let known = known(&app, &batcher).await?;
+    if known.settings.target != Some(Target::Pull) {
+        let message = format!("batches of '{}' are not for consumers to fetch", known.name);
+        return Err(ApiError::new(Code::NotPulled, message).field("batcher").hint("set its target to {\"pull\": true}"));
+    }
+    let batcher = known.name;
     let max = bounds::check_within("max", body.max, 1, PULL_MAX)?.unwrap_or(1);
     let wait = Duration::from_millis(bounds::check_within("wait_ms", body.wait_ms, 0, WAIT_MS_MAX)?.unwrap_or(0));
     let (handle, gone) = (app.towpath().batch(&batcher), CancellationToken::new());

@@ -76,6 +76,13 @@ async fn a_consumer_that_hangs_up_takes_nothing_with_it() {
 }
 
 #[tokio::test]
+async fn what_goes_elsewhere_is_not_for_consumers_to_fetch() {
+    let server = server().await;
+    keep(&server, "orders", json!({ "target": { "function": "ship" } })).await;
+    server.post("/v1/batches/orders/claim", json!({})).await.error(409, "not_pulled");
+}
+
+#[tokio::test]
 async fn what_a_consumer_says_wrongly_is_refused_by_name() {
     let server = pulling().await;
     for (path, body, code, field) in [

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::Semaphore;
 use towpath::{Clock, SystemClock, Timestamp};
 
 /// A request that the receiver got.
@@ -32,7 +32,8 @@ impl Got {
 #[derive(Clone)]
 pub(super) struct Receiver {
     got: Arc<Mutex<Vec<Got>>>,
-    release: Arc<Notify>,
+    /// One permit lets one go who hangs, whether it hangs already or will.
+    release: Arc<Semaphore>,
     pub(super) base: String,
     pub(super) port: u16,
 }
@@ -41,7 +42,8 @@ impl Receiver {
     pub(super) async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let receiver = Self { got: Arc::default(), release: Arc::default(), base: format!("http://{addr}"), port: addr.port() };
+        let receiver =
+            Self { got: Arc::default(), release: Arc::new(Semaphore::new(0)), base: format!("http://{addr}"), port: addr.port() };
         let router = Router::new().fallback(respond).with_state(receiver.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         receiver
@@ -56,9 +58,9 @@ impl Receiver {
         super::until(&format!("{count} deliveries"), async || Some(self.got()).filter(|got| got.len() >= count)).await
     }
 
-    /// Lets go whoever hangs.
+    /// Lets go one who hangs.
     pub(super) fn release(&self) {
-        self.release.notify_waiters();
+        self.release.add_permits(1);
     }
 }
 
@@ -66,11 +68,11 @@ async fn respond(State(receiver): State<Receiver>, uri: Uri, headers: HeaderMap,
     receiver.got.lock().unwrap().push(Got { at: SystemClock::new().now(), headers, body: body.to_vec() });
     let message: Value = serde_json::from_slice(&body).unwrap_or_default();
     if message["messages"][0]["id"] == "hang" {
-        receiver.release.notified().await;
+        receiver.release.acquire().await.unwrap().forget();
     }
     match uri.path().trim_start_matches('/') {
         "hang" => {
-            receiver.release.notified().await;
+            receiver.release.acquire().await.unwrap().forget();
             StatusCode::OK.into_response()
         }
         "busy" => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")], "come back").into_response(),
