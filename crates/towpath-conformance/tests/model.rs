@@ -17,3 +17,4 @@ towpath_conformance::batches_differential!(ModelBackend, seeds = 100, operations
 
 towpath_conformance::batch_histories!(ModelBackend, 25 of 700);
 towpath_conformance::histories!(ModelBackend, locks = 20 of 3_000, permits = 8 of 2_500);
+towpath_conformance::mixed_fleet_histories!(ModelBackend, 20 of 3_000);

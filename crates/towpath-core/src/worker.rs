@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::call::RetryPolicy;
-use crate::names::{FunctionKey, WorkerId};
+use crate::names::{FunctionKey, InvalidName, LimitScope, RuleName, WorkerId};
 use crate::payload::Payload;
 use crate::time::Timestamp;
 
@@ -51,16 +51,54 @@ pub struct FunctionLimits {
     pub max_concurrent: Option<u32>,
     /// Bytes of params and input item together.
     pub max_payload_bytes: u64,
+    /// So many deliveries in so long, over all workers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<FunctionRate>,
+    /// Over how many more streams the calls of a hot function are spread on a Redis, at most [`SHARDS_MAX`](Self::SHARDS_MAX). Calls that
+    /// are spread have no order among them. Not together with the first two: those are counted in one place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shards: Option<u16>,
+}
+
+/// The policy that every delivery of a function takes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FunctionRate {
+    /// What the policy is called.
+    pub policy: RuleName,
+    /// What is limited: functions that name the same scope share its limit. `None`: the function's own name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<LimitScope>,
+}
+
+impl FunctionRate {
+    /// What is limited when a function names this rate. A function whose full name is too long for a scope must name one.
+    pub fn scope_of(&self, function: &FunctionKey) -> Result<LimitScope, InvalidName> {
+        self.scope.clone().map_or_else(|| LimitScope::new(function.to_string()), Ok)
+    }
 }
 
 impl FunctionLimits {
     /// One mebibyte, as the seeds' authors would expect of a Redis value.
     pub const PAYLOAD_BYTES_DEFAULT: u64 = 1024 * 1024;
+
+    /// Each stream of a function costs every worker a connection.
+    pub const SHARDS_MAX: u16 = 64;
+
+    /// Why these limits make no sense, if they do not.
+    pub fn problem(&self) -> Option<String> {
+        let shards = self.shards?;
+        if shards == 0 || shards > Self::SHARDS_MAX {
+            return Some(format!("shards: from 1 to {}, got {shards}", Self::SHARDS_MAX));
+        }
+        let counted = self.max_backlog.is_some() || self.max_concurrent.is_some();
+        counted.then(|| "shards: not together with max_backlog or max_concurrent, which are counted in one place".to_owned())
+    }
 }
 
 impl Default for FunctionLimits {
     fn default() -> Self {
-        Self { max_backlog: None, max_concurrent: None, max_payload_bytes: Self::PAYLOAD_BYTES_DEFAULT }
+        Self { max_backlog: None, max_concurrent: None, max_payload_bytes: Self::PAYLOAD_BYTES_DEFAULT, rate: None, shards: None }
     }
 }
 

@@ -15,15 +15,18 @@ pub(crate) struct AclCommand {
 }
 
 /// What lacks when it is not allowed, though all else works.
-pub(crate) const OPTIONAL: [AclCommand; 7] = [
+pub(crate) const OPTIONAL: [AclCommand; 6] = [
     of("config|get", "the doctor, and the durability that answers name", "CONFIG GET appendonly"),
     of("acl|whoami", "the doctor says whose rights it tried", "ACL WHOAMI"),
     of("cluster|info", "the doctor sees whether all slots are served", "CLUSTER INFO"),
     of("slowlog|get", "the doctor sees what kept others waiting", "SLOWLOG GET 1"),
     of("latency|latest", "the doctor sees what kept others waiting", "LATENCY LATEST"),
     of("type", "the doctor looks whether keys hold what they should", "TYPE KEY"),
-    of("scan", "lists have the locks of old workflows too", "SCAN 0 COUNT 1"),
 ];
+
+/// What is sent only when somebody asks for it, and not among the rights unless an administrator wants it.
+pub(crate) const ON_WISH: [AclCommand; 1] =
+    [of("scan", "`lock ls --scan` and `lock cleanup --scan` find locks of old workflows under any name", "SCAN 0 COUNT 1")];
 
 const CALLS: &str = "calls and their lives";
 const LIMITS: &str = "what is remembered of limits";
@@ -147,6 +150,17 @@ pub fn acl_rule(user: &str, password: &str, prefix: &str) -> String {
     rule
 }
 
+/// Commands that give a user more than it needs, each with what it gains. For who wants them.
+///
+/// ```
+/// let (command, gains) = &towpath_redis::acl_options("towpath")[0];
+/// assert_eq!(command, "ACL SETUSER towpath +scan");
+/// assert!(gains.contains("lock ls --scan"));
+/// ```
+pub fn acl_options(user: &str) -> Vec<(String, &'static str)> {
+    ON_WISH.iter().map(|command| (format!("ACL SETUSER {user} +{}", command.name), command.why)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -155,7 +169,7 @@ mod tests {
 
     #[test]
     fn every_command_is_listed_once_and_tried_under_its_own_name() {
-        let all: Vec<&AclCommand> = COMMANDS.iter().chain(&OPTIONAL).collect();
+        let all: Vec<&AclCommand> = COMMANDS.iter().chain(&OPTIONAL).chain(&ON_WISH).collect();
         assert_eq!(all.iter().map(|command| command.name).collect::<BTreeSet<_>>().len(), all.len());
         for command in all {
             let Some(trial) = command.trial else { continue };
@@ -168,7 +182,7 @@ mod tests {
     fn nothing_that_could_harm_others_is_allowed() {
         // To learn the names of keys is no harm, as long as it does not keep the server busy: SCAN goes step by step.
         let harmful = ["keys", "flush", "eval", "monitor", "config|set", "acl", "module", "debug", "destroy", "@", "shutdown"];
-        for command in COMMANDS.iter().chain(&OPTIONAL) {
+        for command in COMMANDS.iter().chain(&OPTIONAL).chain(&ON_WISH) {
             let allowed = |word: &&str| command.name == *word || (word.len() > 4 && command.name.contains(*word));
             assert!(!harmful.iter().any(allowed), "{}", command.name);
             assert!(!command.why.is_empty());

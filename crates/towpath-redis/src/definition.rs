@@ -17,8 +17,22 @@ pub(crate) fn function_member(function: &FunctionKey) -> String {
 
 /// The other way round. `None`: that is no function's name.
 pub(crate) fn read_function_member(member: &str) -> Option<FunctionKey> {
+    read_shard_member(member).filter(|(_, shard)| *shard == 0).map(|(function, _)| function)
+}
+
+/// The same of one of the streams that a function is spread over. The first, which all functions have, is 0.
+pub(crate) fn shard_member(function: &FunctionKey, shard: u16) -> String {
+    let member = function_member(function);
+    if shard == 0 { member } else { format!("{member}\n{shard}") }
+}
+
+pub(crate) fn read_shard_member(member: &str) -> Option<(FunctionKey, u16)> {
     let (scope, name) = member.split_once('\n')?;
-    Some(FunctionKey { scope: Scope::new(scope).ok()?, name: FunctionName::new(name).ok()? })
+    let (name, shard) = match name.split_once('\n') {
+        Some((name, shard)) => (name, shard.parse().ok().filter(|shard| *shard > 0)?),
+        None => (name, 0),
+    };
+    Some((FunctionKey { scope: Scope::new(scope).ok()?, name: FunctionName::new(name).ok()? }, shard))
 }
 
 #[derive(Serialize, Deserialize)]
@@ -98,6 +112,8 @@ impl WorkerRecord {
 #[cfg(test)]
 mod tests {
     use towpath_core::call::Backoff;
+    use towpath_core::names::{LimitScope, RuleName};
+    use towpath_core::worker::FunctionRate;
 
     use super::*;
 
@@ -107,6 +123,7 @@ mod tests {
 
     #[test]
     fn a_definition_comes_back_as_it_was() {
+        let rate = FunctionRate { policy: RuleName::new("mail").unwrap(), scope: Some(LimitScope::new("smtp").unwrap()) };
         let everything = FunctionDefinition {
             key: function("wf-7", "Process: Order 🚢"),
             description: Some("One \"sentence\".\n".to_owned()),
@@ -116,7 +133,13 @@ mod tests {
                 max_deliveries: 2,
                 backoff: Backoff::Exponential { delay_ms: 3, delay_ms_max: u64::MAX },
             },
-            limits: FunctionLimits { max_backlog: Some(u64::MAX), max_concurrent: Some(0), max_payload_bytes: 0 },
+            limits: FunctionLimits {
+                max_backlog: Some(u64::MAX),
+                max_concurrent: Some(0),
+                max_payload_bytes: 0,
+                rate: Some(rate),
+                shards: Some(7),
+            },
             target: Some(PushTarget { url: "http://127.0.0.1/".to_owned(), concurrency: 9 }),
         };
         for definition in [everything, FunctionDefinition::new(function("__global__", "add"))] {
@@ -128,8 +151,12 @@ mod tests {
     #[test]
     fn a_function_is_taken_apart_where_it_was_put_together() {
         let key = function("wf-7", "a:b");
-        assert_eq!(read_function_member(&function_member(&key)), Some(key));
+        assert_eq!(read_function_member(&function_member(&key)), Some(key.clone()));
         assert_eq!(read_function_member("wf-7"), None);
+        let shard = shard_member(&key, 3);
+        assert_eq!((read_function_member(&shard), read_shard_member(&shard)), (None, Some((key.clone(), 3))));
+        assert_eq!(read_shard_member(&shard_member(&key, 0)), Some((key.clone(), 0)));
+        assert_eq!((read_shard_member("wf-7\na\n0"), read_shard_member("wf-7\na\nb")), (None, None));
         assert_eq!(read_function_member("a:b\nadd"), None, "no scope is called so");
     }
 

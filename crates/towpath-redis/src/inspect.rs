@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use redis::Cmd;
 use towpath_core::call::CallState;
 use towpath_core::inspect::{
-    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+    CallFilter, CallView, FunctionView, LimitPage, LimitQuery, LockPage, LockQuery, LockView, Page, PageRequest, PermitPage, PermitView,
+    StoreStatus,
 };
 use towpath_core::names::{CallId, FunctionKey, LockScope, WorkerId};
 use towpath_core::permit::PermitKind;
@@ -74,6 +75,14 @@ impl InspectStore for RedisStore {
 
     async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
         self.permit_view(kind, scope).await
+    }
+
+    async fn limits(&self, query: &LimitQuery) -> Result<LimitPage, StoreError> {
+        self.limit_page(query).await
+    }
+
+    async fn permit_list(&self, kind: PermitKind, query: &LockQuery) -> Result<PermitPage, StoreError> {
+        self.permit_page(kind, query).await
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {

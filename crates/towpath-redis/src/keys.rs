@@ -34,12 +34,18 @@ impl Keys {
 
     /// All that belongs to one function.
     pub(crate) fn function(&self, function: &FunctionKey) -> FunctionKeys {
-        let stream = format!("function:stream:{}:{}", function.scope, function.name);
+        self.shard(function, 0)
+    }
+
+    /// All that belongs to one of the streams that a function is spread over. The first, which all functions have, is 0.
+    pub(crate) fn shard(&self, function: &FunctionKey, shard: u16) -> FunctionKeys {
+        let (stream, line) = (format!("function:stream:{}:{}", function.scope, function.name), Self::line(function));
+        let (stream, line) = if shard == 0 { (stream, line) } else { (format!("{stream}#{shard}"), format!("{line}\t{shard}")) };
         let tagged = tagged(&stream);
         let own = |room: &str| format!("{}:{room}:{tagged}", self.prefix);
         FunctionKeys {
             calls: if self.together { self.calls() } else { own("calls") },
-            line: format!("{}\t{}", function.scope, function.name),
+            line,
             requests: own("requests"),
             outcomes: own("outcomes"),
             progress: own("progress"),
@@ -59,7 +65,12 @@ impl Keys {
         }
     }
 
-    /// Set: the functions that are known, each as `scope \n name`.
+    /// How a function stands in a record, whichever of its streams it is in.
+    pub(crate) fn line(function: &FunctionKey) -> String {
+        format!("{}\t{}", function.scope, function.name)
+    }
+
+    /// Set: the functions that are known, each as `scope \n name`, and the streams that they are spread over as `scope \n name \n number`.
     pub(crate) fn functions(&self) -> String {
         format!("{}:functions", self.prefix)
     }
@@ -126,6 +137,16 @@ impl Keys {
         }
     }
 
+    /// Sorted set: rules of limits that have counted something, in byte order; for lists.
+    pub(crate) fn limit_index(&self) -> String {
+        format!("{}:limit:index:{{limits}}", self.prefix)
+    }
+
+    /// Sorted set: the same by the instant after which nothing of them can be in use.
+    pub(crate) fn limit_over(&self) -> String {
+        format!("{}:limit:over:{{limits}}", self.prefix)
+    }
+
     /// String beside another key: written so that a connection has written something there, which replicas then confirm.
     pub(crate) fn confirmed(&self, beside: &str) -> String {
         format!("{}:confirmed:{{{}}}", self.prefix, hash_tag(beside).unwrap_or(beside))
@@ -146,7 +167,7 @@ pub(crate) struct FunctionKeys {
     pub(crate) group: String,
     /// Hash: call id -> its record. In a Cluster each function has its own, else all share one.
     pub(crate) calls: String,
-    /// How the function stands in a record: scope, tab, name.
+    /// How the function stands in a record: scope, tab, name, and if it is not the first of its streams one more tab and which it is.
     pub(crate) line: String,
     /// Hash: call id -> its request.
     pub(crate) requests: String,
@@ -212,7 +233,7 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
             }
             ("due" | "index" | "ready" | "dead" | "workers", true) | ("heartbeats", false) => Some(&["zset"]),
             ("aside", true) | ("functions", false) => Some(&["set"]),
-            ("lock:index", false) => Some(&["zset"]),
+            ("lock:index" | "lock:used", false) | ("limit:index" | "limit:over", true) => Some(&["zset"]),
             ("lock:audit", false) => Some(&["list"]),
             (set, _) if set.starts_with("lock:exec:") => Some(&["set"]),
             ("workers" | "where" | "calls" | "config" | "losses", false) => Some(&["hash"]),
@@ -367,10 +388,10 @@ mod tests {
             all.extend([(of.counter, "string"), (of.meta, "string"), (of.seeds_meta, "string"), (of.record, "string")]);
             all.extend([(of.waiters, "zset"), (of.alive, "zset")]);
             all.extend([(shared.execution(&ExecutionId::new("a:{7}").unwrap()), "set"), (shared.index.clone(), "zset")]);
-            all.push((shared.audit.clone(), "list"));
+            all.extend([(shared.audit.clone(), "list"), (shared.used.clone(), "zset")]);
             let kinds = ["zset", "hash", "zset", "zset", "hash", "hash"];
             let permits = shared.permits(PermitKind::Semaphore, &scope);
-            all.extend(permits.in_order().into_iter().map(str::to_owned).zip(kinds));
+            all.extend(permits.own().into_iter().map(str::to_owned).zip(kinds));
         }
         all
     }

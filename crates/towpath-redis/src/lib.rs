@@ -62,7 +62,7 @@ mod timers;
 mod timing;
 mod value;
 
-pub use acl::acl_rule;
+pub use acl::{acl_options, acl_rule};
 pub use clock::ServerClock;
 pub use durability::Unfit;
 pub use options::{Address, InvalidRedisUrl, Place, RedisOptions, Tls};

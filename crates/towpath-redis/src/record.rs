@@ -154,11 +154,13 @@ pub(crate) fn request_in(record: &[u8], kept: usize) -> Option<&[u8]> {
     record.len().checked_sub(kept).filter(|_| kept > 0).map(|from| &record[from..])
 }
 
-/// Which function a record is of, as it stands in its keys.
-pub(crate) fn function_in(record: &[u8]) -> Option<FunctionKey> {
+/// Which function a record is of, as it stands in its keys, and which of its streams.
+pub(crate) fn function_in(record: &[u8]) -> Option<(FunctionKey, u16)> {
     let line = record.split(|byte| *byte == b'\n').nth(19)?;
-    let (scope, name) = std::str::from_utf8(line).ok()?.split_once('\t')?;
-    Some(FunctionKey { scope: scope.parse().ok()?, name: name.parse().ok()? })
+    let mut words = std::str::from_utf8(line).ok()?.split('\t');
+    let (scope, name) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let shard = words.next().map_or(Some(0), |shard| shard.parse().ok())?;
+    Some((FunctionKey { scope, name }, shard))
 }
 
 /// The lines of a record, and what follows them.
@@ -334,7 +336,7 @@ mod tests {
         let mut record = busy.write(LINE).0;
         record.extend_from_slice(b"={\n\"}\n");
         assert_eq!(Life::read(&id, &record).unwrap(), busy);
-        assert_eq!(function_in(&record), Some(FunctionKey::global("add".parse().unwrap())));
+        assert_eq!(function_in(&record), Some((FunctionKey::global("add".parse().unwrap()), 0)));
         assert_eq!(request_in(&record, busy.kept), Some(&b"={\n\"}\n"[..]));
     }
 

@@ -1,7 +1,7 @@
 //! What a process keeps in mind about one function: its keys, and the queues in which questions about it pile up.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use towpath_core::time::Timestamp;
 use crate::calls::moves::Move;
 use crate::calls::shape::ToSubmit;
 use crate::calls::submit::Judged;
-use crate::definition::function_member;
+use crate::definition::shard_member;
 use crate::keys::{FunctionKeys, Keys};
 use crate::lane::Lane;
 use crate::link::Exclusive;
@@ -34,7 +34,10 @@ type MoveLane = Arc<Lane<(Arc<Room>, Arc<Move>), bool>>;
 /// One function, as this process sees it.
 pub(crate) struct Room {
     pub(crate) function: FunctionKey,
-    /// The function as it stands in `where` and in the set of functions.
+    shard: u16,
+    /// How many streams the function is spread over besides this one, as far as is known. Of these nothing is known.
+    shards: AtomicU16,
+    /// The function as it stands in `where` and in the set of functions. Each of its streams has another.
     pub(crate) member: String,
     pub(crate) keys: FunctionKeys,
     pub(crate) submits: SubmitLane,
@@ -73,11 +76,13 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    pub(crate) fn new(keys: &Keys, function: &FunctionKey, lanes: Lanes) -> Self {
+    pub(crate) fn new(keys: &Keys, function: &FunctionKey, shard: u16, lanes: Lanes) -> Self {
         Self {
             function: function.clone(),
-            member: function_member(function),
-            keys: keys.function(function),
+            shard,
+            shards: AtomicU16::new(0),
+            member: shard_member(function, shard),
+            keys: keys.shard(function, shard),
             submits: lanes.submits,
             moves: lanes.moves,
             // What was there before this process came is to be looked at first.
@@ -98,6 +103,20 @@ impl Room {
             walked_to: AtomicU64::new(0),
             acks: AtomicU64::new(0),
         }
+    }
+
+    /// The function has, or had, so many streams besides this one. What waits there is read for ever.
+    pub(crate) fn note_shards(&self, shards: u16) {
+        self.shards.fetch_max(shards, Ordering::Relaxed);
+    }
+
+    /// It is not the first of its function's streams.
+    pub(crate) fn is_shard(&self) -> bool {
+        self.shard > 0
+    }
+
+    pub(crate) fn shards(&self) -> u16 {
+        self.shards.load(Ordering::Relaxed)
     }
 
     /// Something may wait outside the stream, or there may be room for it.

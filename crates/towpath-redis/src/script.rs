@@ -1,6 +1,6 @@
 //! The Lua files, one transition each. A file's header is its contract.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::link::Script;
 
@@ -23,6 +23,37 @@ pub(crate) static LIMITS: LazyLock<Script> = LazyLock::new(|| {
         include_str!("../lua/limits/take.lua"),
     ))
 });
+
+pub(crate) static LIMITS_NOTE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/limits/note.lua")));
+
+/// Pieces of memory for the words of large batches, which are used again: to ask the system for a hundred kilobytes costs more than to fill
+/// them.
+#[derive(Default)]
+pub(crate) struct ArgsPool(Mutex<Vec<Args>>);
+
+impl ArgsPool {
+    /// So many are kept, none larger than this.
+    const MOST: usize = 16;
+    const BYTES_MAX: usize = 1024 * 1024;
+
+    pub(crate) fn take(&self) -> Args {
+        self.lock().pop().unwrap_or_default()
+    }
+
+    pub(crate) fn put(&self, mut args: Args) {
+        let mut pool = self.lock();
+        if pool.len() < Self::MOST && args.text.capacity() <= Self::BYTES_MAX {
+            args.text.clear();
+            args.ends.clear();
+            pool.push(args);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Args>> {
+        // Nothing in here can panic half way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The words handed to a script, one after the other, in one piece of memory.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! What an open store is made of.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -25,7 +25,7 @@ use crate::durability::{Guarantee, Unfit, Wanted};
 use crate::held::HeldCalls;
 use crate::incarnation::{self, Incarnation};
 use crate::keys::{Keys, unfit_for_cluster};
-use crate::limits::Crowds;
+use crate::limits::{Crowds, Notebook};
 use crate::link::{Link, Script, trouble};
 use crate::locks::Locks;
 use crate::locks::keys::SharedKeys;
@@ -36,7 +36,7 @@ use crate::pause::pause;
 use crate::presence::{self, Presence};
 use crate::registry::{PeersSeen, Said};
 use crate::room::{Lanes, Room};
-use crate::script::Args;
+use crate::script::{Args, ArgsPool};
 use crate::sweep::{sweep_for_ever, tend_for_ever};
 use crate::value;
 
@@ -71,11 +71,13 @@ pub(crate) struct Shared {
     pub(crate) peers_seen: PeersSeen,
     /// Checks of limits that wait to go together.
     pub(crate) crowds: Crowds,
+    pub(crate) notebook: Notebook,
     /// What was said of each worker of this process, and when.
     pub(crate) said: Said,
     pub(crate) locks: Locks,
-    rooms: Mutex<HashMap<FunctionKey, Arc<Room>>>,
+    rooms: Mutex<HashMap<FunctionKey, BTreeMap<u16, Arc<Room>>>>,
     lanes: Lanes,
+    pub(crate) pool: ArgsPool,
 }
 
 impl RedisStore {
@@ -125,10 +127,12 @@ impl RedisStore {
             incarnation: Arc::new(incarnation),
             peers_seen: PeersSeen::default(),
             crowds: Crowds::default(),
+            notebook: Notebook::default(),
             said: Said::default(),
             locks: Locks::new(lock_keys, !lives_by_the_server),
             rooms: Mutex::default(),
             lanes: Lanes::default(),
+            pool: ArgsPool::default(),
         };
         let store = Self { shared: Arc::new(shared) };
         tokio::spawn(pass_on(listen, Arc::downgrade(&store.shared)));
@@ -152,14 +156,30 @@ impl RedisStore {
 
     /// Looks up or makes what this process keeps in mind about a function.
     pub(crate) fn room(&self, function: &FunctionKey) -> Arc<Room> {
+        self.shard(function, 0)
+    }
+
+    /// The same of one of the streams that a function is spread over.
+    pub(crate) fn shard(&self, function: &FunctionKey, shard: u16) -> Arc<Room> {
         let mut rooms = self.shared.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(room) = rooms.get(function) {
+        let shards = match rooms.get_mut(function) {
+            Some(shards) => shards,
+            None => rooms.entry(function.clone()).or_default(),
+        };
+        if let Some(room) = shards.get(&shard) {
             return Arc::clone(room);
         }
         let lanes = if self.shared.link.is_cluster() { Lanes::default() } else { self.shared.lanes.clone() };
-        let room = Arc::new(Room::new(&self.shared.keys, function, lanes));
-        rooms.insert(function.clone(), Arc::clone(&room));
+        let room = Arc::new(Room::new(&self.shared.keys, function, shard, lanes));
+        shards.insert(shard, Arc::clone(&room));
         room
+    }
+
+    /// All streams of a function that may have calls.
+    pub(crate) fn shards(&self, function: &FunctionKey) -> Vec<Arc<Room>> {
+        let first = self.room(function);
+        let others = 1..=first.shards();
+        std::iter::once(first).chain(others.map(|shard| self.shard(function, shard))).collect()
     }
 
     /// Refuses a function that cannot be kept here.
@@ -175,13 +195,13 @@ impl RedisStore {
 
     /// The functions that this process has to do with.
     pub(crate) fn rooms_in_use(&self) -> Vec<Arc<Room>> {
-        self.shared.rooms.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.shared.rooms.lock().unwrap_or_else(PoisonError::into_inner).values().flat_map(BTreeMap::values).cloned().collect()
     }
 
     /// All functions that are known.
     pub(crate) async fn all_rooms(&self) -> Result<Vec<Arc<Room>>, StoreError> {
-        let functions = self.functions_in_set().await?;
-        Ok(functions.iter().map(|function| self.room(function)).collect())
+        let members = self.members_of_the_set().await?;
+        Ok(members.iter().map(|(function, shard)| self.shard(function, *shard)).collect())
     }
 
     /// Leaves nothing of this process on the server: its reply lists go. Workers unregister before. What runs beside the store ends when
@@ -249,11 +269,9 @@ async fn pass_on(mut heard: mpsc::UnboundedReceiver<Heard>, shared: Weak<Shared>
         let rooms = shared.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         match what {
             Heard::Ready(function) => {
-                if let Some(room) = rooms.get(&function) {
-                    room.ring();
-                }
+                rooms.get(&function).into_iter().flat_map(BTreeMap::values).for_each(|room| room.ring());
             }
-            Heard::LookAgain => rooms.values().for_each(|room| room.ring()),
+            Heard::LookAgain => rooms.values().flat_map(BTreeMap::values).for_each(|room| room.ring()),
         }
     }
 }

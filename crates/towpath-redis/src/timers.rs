@@ -184,7 +184,7 @@ impl RedisStore {
                     }
                     order.push(life.call.call_id.clone());
                     let decided = Decided { before: *life, after, reply };
-                    match batches.iter_mut().find(|(known, _)| known.function == room.function) {
+                    match batches.iter_mut().find(|(known, _)| known.member == room.member) {
                         Some((_, batch)) => batch.push(decided),
                         None => batches.push((room, vec![decided])),
                     }

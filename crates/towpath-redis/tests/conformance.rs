@@ -12,7 +12,7 @@ use towpath_conformance::backend::{Backend, OldCaller, UnderTest};
 use towpath_conformance::suite::{all_cases, all_cases_of_old_callers, run};
 use towpath_core::clock::Clock;
 use towpath_core::store::Store;
-use towpath_redis::{RedisOptions, RedisStore, acl_rule};
+use towpath_redis::{RedisOptions, RedisStore, acl_options, acl_rule};
 use towpath_redis_testing::RedisServer;
 
 /// One server for all cases; each case has a database to itself.
@@ -73,9 +73,10 @@ mod standalone {
     towpath_conformance::lock_differential!(Standalone, OldCallers::None, seeds = 100, operations = 200);
     towpath_conformance::lock_differential!(Standalone, OldCallers::Some, seeds = 100, operations = 200);
     towpath_conformance::histories!(Standalone, locks = 20 of 3_000, permits = 8 of 2_500);
+    towpath_conformance::mixed_fleet_histories!(Standalone, 20 of 3_000);
 }
 
-/// The same server, as seen by a user that has no more rights than `towpath doctor --print-acl` gives.
+/// The same server, as seen by a user that has no more rights than `towpath doctor --print-acl` gives, with the optional ones.
 struct WithThePrintedRights;
 
 static RESTRICTED: LazyLock<RedisServer> = LazyLock::new(|| {
@@ -83,6 +84,9 @@ static RESTRICTED: LazyLock<RedisServer> = LazyLock::new(|| {
     let rule = acl_rule("towpath", "secret", "towpath");
     let words: Vec<&str> = rule.lines().find(|line| line.starts_with("ACL SETUSER")).expect("the rule").split_whitespace().collect();
     assert_eq!(server.cli(&words).trim(), "OK");
+    for (rule, _) in acl_options("towpath") {
+        assert_eq!(server.cli(&rule.split(' ').collect::<Vec<_>>()).trim(), "OK");
+    }
     server
 });
 

@@ -11,9 +11,10 @@ use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use towpath::SystemClock;
 use towpath_core::clock::{Clock, Sleep, VirtualClock};
+use towpath_core::inspect::LimitQuery;
 use towpath_core::limit::{Check, LimitReply, Rule, Rules};
 use towpath_core::names::LimitScope;
-use towpath_core::store::{LimitStore, StoreError};
+use towpath_core::store::{InspectStore, LimitStore, StoreError};
 use towpath_core::time::Timestamp;
 use towpath_redis::{RedisOptions, RedisStore};
 use towpath_redis_testing::RedisServer;
@@ -103,8 +104,16 @@ async fn a_host_whose_clock_is_in_another_window_counts_in_the_servers_window() 
     assert_eq!(our_check(&store, 3, WINDOW_S as u64).await, (true, 1));
     clock.ahead_ms.store(WINDOW_S * 1_000 * 7, Ordering::Relaxed);
     assert_eq!(our_check(&store, 3, WINDOW_S as u64).await, (true, 2));
-    assert_eq!(old_check(old, today, 3, WINDOW_S).await, (true, 3));
+    assert_eq!(old_check(old.clone(), today, 3, WINDOW_S).await, (true, 3));
     assert_eq!(our_check(&store, 3, WINDOW_S as u64).await, (false, 4));
+    for count in 5..2_000 {
+        clock.ahead_ms.store(WINDOW_S * 1_000 * (count % 7 - 3), Ordering::Relaxed);
+        let both = tokio::join!(our_check(&store, 3, WINDOW_S as u64), old_check(old.clone(), today, 3, WINDOW_S));
+        let mut counts = [both.0, both.1];
+        counts.sort_unstable();
+        let first = u64::try_from(count * 2 - 5).unwrap();
+        assert_eq!(counts, [(false, first), (false, first + 1)], "the same count for nobody, the same verdict for all");
+    }
     let buckets = server.cli(&["KEYS", "n8n-ratelimit-*"]);
     assert_eq!(buckets.lines().count(), 1, "{buckets}");
 }
@@ -136,7 +145,54 @@ async fn a_denied_check_of_eight_rules_leaves_every_byte_as_it_was() {
     let before = content(&server);
     assert!(before.iter().filter(|key| key.contains("n8n-ratelimit-mail api")).count() == 8, "{before:?}");
     assert!(!take(&store, &rules).await.unwrap().allowed);
+    let another = RedisStore::open_by_clock(options(&server), Arc::new(VirtualClock::new())).await.unwrap();
+    assert!(!take(&another, &rules).await.unwrap().allowed, "nor does the first check of another process");
     assert_eq!(content(&server), before);
+}
+
+#[tokio::test]
+async fn what_is_in_use_is_listed_without_a_look_at_all_keys_and_written_down_once() {
+    let server = RedisServer::start();
+    let store = RedisStore::open(options(&server), Arc::new(SystemClock::new())).await.unwrap();
+    let rules = rules(&["r=gcra:1000/60s,burst=1000", "s=sliding_log:1000/60s"]);
+    for _ in 0..50 {
+        assert!(take(&store, &rules).await.unwrap().allowed);
+    }
+    let query = LimitQuery { prefix: "mail".to_owned(), after: None, limit: 10 };
+    let listed = store.limits(&query).await.unwrap();
+    assert_eq!(listed.items.iter().map(|view| view.limit.rule().clone()).collect::<Vec<_>>(), rules.to_vec());
+    assert_eq!(listed.items[1].said.count, 50);
+    let stats = server.cli(&["INFO", "commandstats"]);
+    let calls = |name: &str| {
+        let line = stats.lines().find(|line| line.starts_with(&format!("cmdstat_{name}:")));
+        line.map_or(0, |line| line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap())
+    };
+    assert_eq!((calls("keys"), calls("scan")), (0, 0));
+    let index = server.cli(&["ZCARD", "towpath:limit:index:{limits}"]);
+    assert_eq!((index.trim(), server.cli(&["ZCARD", "towpath:limit:over:{limits}"]).trim()), ("2", "2"));
+    assert_eq!(calls("zcard"), 3, "two rules were written down with one script, once");
+}
+
+#[tokio::test]
+async fn the_list_forgets_what_is_over_and_does_not_grow_for_ever() {
+    let (server, clock) = (RedisServer::start(), VirtualClock::new());
+    let store = RedisStore::open_by_clock(options(&server), Arc::new(clock.clone())).await.unwrap();
+    let one =
+        |number: u32| Check::take(LimitScope::new(format!("user-{number}")).unwrap(), rules(&["r=gcra:1/1s"]), 1, Duration::ZERO).unwrap();
+    for number in 0..100 {
+        assert!(store.take(&one(number)).await.unwrap().allowed);
+    }
+    let query = LimitQuery { limit: 200, ..LimitQuery::default() };
+    assert_eq!(store.limits(&query).await.unwrap().items.len(), 100);
+    clock.advance(Duration::from_secs(2 * 3_600));
+    assert_eq!(store.limits(&query).await.unwrap().items.len(), 0);
+    for number in 100..150 {
+        assert!(store.take(&one(number)).await.unwrap().allowed);
+    }
+    assert_eq!(store.limits(&query).await.unwrap().items.len(), 50);
+    for index in ["towpath:limit:index:{limits}", "towpath:limit:over:{limits}"] {
+        assert_eq!(server.cli(&["ZCARD", index]).trim(), "50", "each one that came has swept two");
+    }
 }
 
 #[tokio::test]
@@ -163,7 +219,8 @@ async fn checks_that_come_together_share_script_runs() {
     let stats = server.cli(&["INFO", "commandstats"]);
     let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
     let runs: u64 = line.split(['=', ',']).nth(1).unwrap().parse().unwrap();
-    assert!(runs <= 4, "500 checks took {runs} script runs");
+    // At most 256 go together; a few scripts of the process's own may come beside.
+    assert!(runs <= 10, "500 checks took {runs} script runs");
 }
 
 #[tokio::test]

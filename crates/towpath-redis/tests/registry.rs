@@ -55,7 +55,7 @@ async fn old_callers_find_a_worker_of_ours() {
         ("createdAt", since.as_str()),
         ("lastHeartbeat", rig.now_ms().as_str()),
         ("proto", "1"),
-        ("caps", "inbox,lease"),
+        ("caps", "inbox,lease,shards"),
     ] {
         assert_eq!(rig.cli(&["HGET", "function:meta:w1:add", field]), value, "{field}");
     }

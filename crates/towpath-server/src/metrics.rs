@@ -99,6 +99,8 @@ pub struct Metrics {
     store_errors: Family<ReasonLabels, Counter>,
     lock_grants: Family<PreviousLabels, Counter>,
     permit_grants: Family<KindLabels, Counter>,
+    lock_wait_seconds: Family<KindLabels, Histogram, fn() -> Histogram>,
+    lock_hold_seconds: Family<KindLabels, Histogram, fn() -> Histogram>,
     locks_lost: Family<ReasonLabels, Counter>,
     lock_attempts_of_old_workflows: Counter,
     limit_checks: Family<RuleLabels, Counter>,
@@ -145,6 +147,8 @@ impl Metrics {
             store_errors: Family::default(),
             lock_grants: Family::default(),
             permit_grants: Family::default(),
+            lock_wait_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 12))),
+            lock_hold_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 12))),
             locks_lost: Family::default(),
             lock_attempts_of_old_workflows: Counter::default(),
             limit_checks: Family::default(),
@@ -176,10 +180,18 @@ impl Metrics {
         registry.register("store_errors", "Moves that the store did not answer well", self.store_errors.clone());
         registry.register("lock_grants", "Locks granted, by how the tenure before ended", self.lock_grants.clone());
         registry.register("permit_grants", "Grants of units of semaphores and read/write locks", self.permit_grants.clone());
+        let help = "How long those who were granted a lock or units had waited";
+        registry.register("lock_wait_seconds", help, self.lock_wait_seconds.clone());
+        let help = "How long a lock or units were held that were taken and released through this server";
+        registry.register("lock_hold_seconds", help, self.lock_hold_seconds.clone());
         registry.register("locks_lost", "Holders that learnt that what they held is not theirs any more", self.locks_lost.clone());
         let help = "How often old workflows tried to get in beside a holder of ours";
         registry.register("lock_attempts_of_old_workflows", help, self.lock_attempts_of_old_workflows.clone());
-        registry.register("limit_checks", "Checks of limits that the store judged, by rule and verdict", self.limit_checks.clone());
+        registry.register(
+            "limit_checks",
+            "Checks of limits by rule and verdict: allowed, denied, would_deny, or degraded when the store was out of reach",
+            self.limit_checks.clone(),
+        );
         self.batches.register(registry);
         registry.register("http_requests", "Requests answered, by route and status", self.http_requests.clone());
         registry.register("http_requests_open", "Requests being answered now, this one included", self.http_requests_open.clone());
@@ -223,6 +235,18 @@ impl Metrics {
         if is_known { name.to_owned() } else { "other".to_owned() }
     }
 
+    fn count_checks(&self, check: &Check, reply: &LimitReply, when_allowed: &'static str) {
+        for (rule, said) in check.rules().iter().zip(&reply.rules) {
+            let verdict = match (said.ok, rule.is_shadow()) {
+                (true, _) => when_allowed,
+                (false, false) => "denied",
+                (false, true) => "would_deny",
+            };
+            let rule = self.rule_label(rule.name().as_str());
+            self.limit_checks.get_or_create(&RuleLabels { rule, verdict }).inc();
+        }
+    }
+
     fn set_gauges(&self, functions: &[FunctionView], now: Timestamp) {
         for gauges in [&self.backlog, &self.running, &self.parked, &self.dead, &self.healthy_workers] {
             gauges.clear(); // a function that was forgotten must not stand there for ever
@@ -242,6 +266,10 @@ impl Metrics {
             self.oldest_queued_seconds.get_or_create(&labels).set(age.as_secs_f64());
         }
     }
+}
+
+fn kind_label(kind: Option<PermitKind>) -> &'static str {
+    kind.map_or("lock", PermitKind::as_str)
 }
 
 impl Observer for Metrics {
@@ -275,6 +303,14 @@ impl Observer for Metrics {
         self.permit_grants.get_or_create(&KindLabels { kind: kind.as_str() }).inc();
     }
 
+    fn lock_waited(&self, kind: Option<PermitKind>, for_long: Duration) {
+        self.lock_wait_seconds.get_or_create(&KindLabels { kind: kind_label(kind) }).observe(for_long.as_secs_f64());
+    }
+
+    fn lock_held(&self, kind: Option<PermitKind>, for_long: Duration) {
+        self.lock_hold_seconds.get_or_create(&KindLabels { kind: kind_label(kind) }).observe(for_long.as_secs_f64());
+    }
+
     fn lock_lost(&self, why: LostLock) {
         self.locks_lost.get_or_create(&ReasonLabels { reason: why.as_str() }).inc();
     }
@@ -284,15 +320,11 @@ impl Observer for Metrics {
     }
 
     fn limit_checked(&self, check: &Check, reply: &LimitReply) {
-        for (rule, said) in check.rules().iter().zip(&reply.rules) {
-            let verdict = match (said.ok, rule.is_shadow()) {
-                (true, _) => "allowed",
-                (false, false) => "denied",
-                (false, true) => "would_deny",
-            };
-            let rule = self.rule_label(rule.name().as_str());
-            self.limit_checks.get_or_create(&RuleLabels { rule, verdict }).inc();
-        }
+        self.count_checks(check, reply, "allowed");
+    }
+
+    fn limit_answered_here(&self, check: &Check, reply: &LimitReply, degraded: bool) {
+        self.count_checks(check, reply, if degraded { "degraded" } else { "allowed" });
     }
 
     fn batch_ingested(&self, batcher: &BatcherName, reply: &IngestReply) {
@@ -399,9 +431,13 @@ mod tests {
             let check = Check::take(scope, towpath_core::limit::Rules::one(rule), 1, Duration::ZERO).unwrap();
             let (_, reply) = towpath_core::limit::take(&check, &[None], towpath_core::time::Micros::new(0));
             metrics.limit_checked(&check, &reply);
+            if number == 0 {
+                metrics.limit_answered_here(&check, &reply, true);
+            }
         }
         let text = metrics.render(&[], Timestamp::from_millis(0));
         assert!(text.contains(r#"towpath_limit_checks_total{rule="r0",verdict="allowed"} 1"#), "{text}");
+        assert!(text.contains(r#"towpath_limit_checks_total{rule="r0",verdict="degraded"} 1"#), "{text}");
         assert!(text.contains(r#"towpath_limit_checks_total{rule="other",verdict="allowed"} 5"#), "{text}");
     }
 

@@ -14,6 +14,14 @@ CREATE TABLE limit_states (
 
 CREATE INDEX limit_states_sweep ON limit_states (sweep_us);
 
+-- Rules that have counted something, for lists. A row is swept when nothing of it can be in use any more.
+CREATE TABLE limit_rules (
+  noted    TEXT PRIMARY KEY,  -- scope, name, algorithm, limit, window in ms, burst, flags and key, with line breaks between them
+  sweep_us INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX limit_rules_sweep ON limit_rules (sweep_us);
+
 -- The units of a sliding log; its row in limit_states only says when it is over.
 CREATE TABLE limit_units (
   scope TEXT NOT NULL,

@@ -9,6 +9,10 @@ use towpath_core::names::LimitScope;
 use crate::trouble::Moved;
 use crate::writer::Tx;
 
+pub(crate) mod list;
+
+pub(crate) use list::page;
+
 pub(crate) const LOAD: &str = "SELECT a, b, c, d FROM limit_states WHERE scope = ?1 AND name = ?2";
 pub(crate) const UNITS: &str = "SELECT at_us, n FROM limit_units WHERE scope = ?1 AND name = ?2 ORDER BY at_us";
 const PUT: &str = "INSERT INTO limit_states (scope, name, a, b, c, d, sweep_us) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
@@ -34,6 +38,7 @@ pub(crate) fn put(tx: &mut Tx<'_>, check: &Check) -> Moved<LimitReply> {
             save(tx, scope, rule, before[place].as_ref(), state)?;
         }
     }
+    list::note(tx, check, &reply)?;
     Ok(reply)
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, Row};
 use towpath_core::call::{Call, CallState};
 use towpath_core::inspect::FunctionCounts;
+use towpath_core::limit::Noted;
 use towpath_core::names::{CallId, FunctionKey, WorkerId};
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, REMEMBERED_FOR};
@@ -87,6 +88,8 @@ pub(crate) struct Memory {
     /// Calls in workers' hands: each will be answered soon, and need not be read again for that.
     running: HashMap<CallId, Stored>,
     next_seq: i64,
+    /// Rules of limits that were written down lately.
+    pub(crate) noted: Noted,
     pub(crate) batches: BatchMemory,
     /// When locks that nobody uses were last looked for.
     pub(crate) locks_swept_at: Option<Timestamp>,

@@ -1,7 +1,7 @@
 //! The moves of semaphores and read/write locks: load the rows, ask the pure move, write back what changed, wake after the commit.
 
 use rusqlite::{Connection, OptionalExtension, Row};
-use towpath_core::inspect::PermitView;
+use towpath_core::inspect::{LockQuery, PageRequest, PermitPage, PermitView};
 use towpath_core::lock::{Fence, Queue, RenewReply, Stepped};
 use towpath_core::names::{ExecutionId, LockScope};
 use towpath_core::permit::{self, AcquirePermit, Permit, PermitKind, PermitReply, PermitState, ReleasePermit, RenewPermit};
@@ -23,6 +23,11 @@ const PUT: &str = "INSERT INTO permits (kind, scope, fence, lock_id, weight, lea
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (kind, scope, fence) DO UPDATE SET lease_end_ms = ?6";
 const DROP: &str = "DELETE FROM permits WHERE kind = ?1 AND scope = ?2 AND fence = ?3";
 pub(crate) const HELD_BY: &str = "SELECT kind, scope FROM permits WHERE execution_id = ?1 AND lease_end_ms > ?2";
+const IN_USE: &str = "SELECT scope FROM permit_scopes s WHERE kind = ?1 AND scope >= ?2 AND substr(scope, 1, length(?2)) = ?2 \
+     AND (?3 IS NULL OR scope > ?3) \
+     AND (EXISTS (SELECT 1 FROM permits p WHERE p.kind = ?1 AND p.scope = s.scope AND p.lease_end_ms > ?4) \
+       OR EXISTS (SELECT 1 FROM lock_waiters w WHERE w.kind = ?1 AND w.scope = s.scope AND w.alive_until_ms > ?4)) \
+     ORDER BY scope LIMIT ?5";
 /// Idle scopes: untouched for long, and nobody holds a unit.
 const IDLE: &str = "SELECT kind, scope FROM permit_scopes s WHERE touched_ms < ?1 \
      AND NOT EXISTS (SELECT 1 FROM permits p WHERE p.kind = s.kind AND p.scope = s.scope AND p.lease_end_ms > ?2)";
@@ -54,7 +59,24 @@ pub(crate) fn release(tx: &mut Tx<'_>, what: &ReleasePermit) -> Moved<u32> {
 }
 
 pub(crate) fn view(tx: &Tx<'_>, kind: PermitKind, scope: &LockScope) -> Moved<Option<PermitView>> {
-    Ok(PermitView::of(&load(tx.conn, kind, scope)?, tx.now))
+    Ok(PermitView::of(scope, &load(tx.conn, kind, scope)?, tx.now))
+}
+
+pub(crate) fn page(tx: &Tx<'_>, kind: PermitKind, query: &LockQuery) -> Moved<PermitPage> {
+    let limit = query.limit.min(PageRequest::LIMIT_MAX) as usize;
+    let after = query.after.as_ref().map(LockScope::as_str);
+    let mut statement = tx.conn.prepare_cached(IN_USE)?;
+    let more = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+    let mut rows = statement.query((kind.as_str(), &query.prefix, after, tx.now.as_millis(), more))?;
+    let mut items: Vec<PermitView> = Vec::new();
+    while let Some(row) = rows.next()? {
+        if items.len() == limit {
+            let next = items.last().map(|view| view.scope.clone());
+            return Ok(PermitPage { items, next });
+        }
+        items.extend(view(tx, kind, &name(row, 0)?)?);
+    }
+    Ok(PermitPage { items, next: None })
 }
 
 fn load(conn: &Connection, kind: PermitKind, scope: &LockScope) -> Moved<PermitState> {

@@ -11,7 +11,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use towpath_core::clock::Clock;
 use towpath_core::ids::DeliveryId;
 use towpath_core::inspect::{
-    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+    CallFilter, CallView, FunctionView, LimitPage, LimitQuery, LockPage, LockQuery, LockView, Page, PageRequest, PermitPage, PermitView,
+    StoreStatus,
 };
 use towpath_core::limit::{Check, LimitReply, Rules};
 use towpath_core::names::{CallId, FunctionKey, LimitScope, LockScope, WorkerId};
@@ -402,6 +403,16 @@ impl InspectStore for SqliteStore {
     async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
         let scope = scope.clone();
         self.make(move |tx| permits::view(tx, kind, &scope)).await
+    }
+
+    async fn limits(&self, query: &LimitQuery) -> Result<LimitPage, StoreError> {
+        let query = query.clone();
+        self.make(move |tx| limits::page(tx, &query)).await
+    }
+
+    async fn permit_list(&self, kind: PermitKind, query: &LockQuery) -> Result<PermitPage, StoreError> {
+        let query = query.clone();
+        self.make(move |tx| permits::page(tx, kind, &query)).await
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {

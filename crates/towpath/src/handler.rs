@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use towpath_core::call::RetryPolicy;
-use towpath_core::names::{FunctionKey, FunctionName, InvalidName, Scope};
+use towpath_core::names::{FunctionKey, FunctionName, InvalidName, LimitScope, RuleName, Scope};
 use towpath_core::payload::Payload;
-use towpath_core::worker::{FunctionDefinition, FunctionLimits, PushTarget};
+use towpath_core::worker::{FunctionDefinition, FunctionLimits, FunctionRate, PushTarget};
 
 use crate::context::CallContext;
 use crate::error::HandlerError;
@@ -66,6 +66,7 @@ where
 ///     .description("Makes an image smaller")
 ///     .parameters(json!([{"name": "width", "type": "integer", "required": true}]))
 ///     .limits(FunctionLimits { max_concurrent: Some(8), ..FunctionLimits::default() })
+///     .rate("default") // the policy of scope `resize`: `towpath limit put resize --rule r=gcra:100/60s`
 ///     .concurrency(2);
 /// ```
 #[derive(Clone, Debug)]
@@ -76,6 +77,8 @@ pub struct FunctionOptions {
     parameters: Option<Payload>,
     retry: RetryPolicy,
     limits: FunctionLimits,
+    rate_policy: Option<String>,
+    rate_scope: Option<String>,
     /// Carried along only: a worker that serves a function on behalf of its target must not erase the target.
     target: Option<PushTarget>,
     pub(crate) concurrency: Option<u32>,
@@ -91,6 +94,8 @@ impl FunctionOptions {
             parameters: None,
             retry: RetryPolicy::default(),
             limits: FunctionLimits::default(),
+            rate_policy: None,
+            rate_scope: None,
             target: None,
             concurrency: None,
         }
@@ -151,6 +156,21 @@ impl FunctionOptions {
         self
     }
 
+    /// Every delivery takes from this policy, over all workers: a call waits in the queue until it is its turn. What is limited is the
+    /// function's own name, unless [`rate_scope`](Self::rate_scope) says something else.
+    #[must_use]
+    pub fn rate(mut self, policy: impl Into<String>) -> Self {
+        self.rate_policy = Some(policy.into());
+        self
+    }
+
+    /// What the policy limits: functions that name the same scope share its limit.
+    #[must_use]
+    pub fn rate_scope(mut self, scope: impl Into<String>) -> Self {
+        self.rate_scope = Some(scope.into());
+        self
+    }
+
     /// How many of its calls this worker runs at once. Default: as many as the worker runs in all.
     #[must_use]
     pub fn concurrency(mut self, concurrency: u32) -> Self {
@@ -165,6 +185,10 @@ impl FunctionOptions {
         definition.parameters.clone_from(&self.parameters);
         definition.retry = self.retry.clone();
         definition.limits = self.limits.clone();
+        if let Some(policy) = &self.rate_policy {
+            let scope = self.rate_scope.as_ref().map(LimitScope::new).transpose()?;
+            definition.limits.rate = Some(FunctionRate { policy: RuleName::new(policy)?, scope });
+        }
         definition.target.clone_from(&self.target);
         Ok(definition)
     }

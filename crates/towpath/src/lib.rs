@@ -78,7 +78,7 @@ pub use ids::SystemIds;
 pub use observed::Observer;
 pub use open::{
     Check, Examination, Floor, FloorGauge, FloorReading, LimitFloor, OpenError, RedisFloor, RedisFloorCaller, RedisLockFloor, Verdict,
-    acl_rule, examine, redis_prefix, shown,
+    acl_options, acl_rule, examine, redis_prefix, shown,
 };
 pub use params::ParamProblem;
 pub use towpath::{Towpath, TowpathBuilder};
@@ -92,7 +92,7 @@ pub use towpath_core::names::{CallId, FunctionKey, FunctionName, IdempotencyKey,
 pub use towpath_core::payload::Payload;
 pub use towpath_core::store::{ConfigView, Durability, SetConfig, Store, StoreError, StoreTrouble};
 pub use towpath_core::time::Timestamp;
-pub use towpath_core::worker::FunctionLimits;
+pub use towpath_core::worker::{FunctionLimits, FunctionRate};
 
 /// Compiles the README's example, so that it cannot lie.
 #[cfg(doctest)]

@@ -2,6 +2,7 @@
 
 mod batches;
 mod locks;
+mod spans;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +11,11 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use towpath_core::batch::{ClaimedBatch, IngestReply};
 use towpath_core::call::LostLease;
+use towpath_core::clock::Clock;
 use towpath_core::ids::DeliveryId;
 use towpath_core::inspect::{
-    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+    CallFilter, CallView, FunctionView, LimitPage, LimitQuery, LockPage, LockQuery, LockView, Page, PageRequest, PermitPage, PermitView,
+    StoreStatus,
 };
 use towpath_core::limit::{Check, LimitReply, Rules};
 use towpath_core::lock::{LostLock, Previous, RenewReply};
@@ -28,6 +31,7 @@ use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
 
 pub(crate) use batches::ObservedBatches;
+use spans::Spans;
 
 /// Somebody who counts what happens in this process. Every method does nothing unless it is written; none may block.
 ///
@@ -45,10 +49,16 @@ pub trait Observer: Send + Sync {
     fn retried(&self, _function: &FunctionKey) {}
     /// The store has judged a check of a limit that takes something.
     fn limit_checked(&self, _check: &Check, _reply: &LimitReply) {}
+    /// A check of a limit that takes something was answered in this process: the refusal was known, or the store is out of reach (`degraded`).
+    fn limit_answered_here(&self, _check: &Check, _reply: &LimitReply, _degraded: bool) {}
     /// A lock was granted, not merely once more to the one that has it.
     fn lock_granted(&self, _previous: Previous) {}
     /// Units of a semaphore or read/write lock were granted.
     fn permits_granted(&self, _kind: PermitKind) {}
+    /// How long somebody had waited for what it was granted; nothing for who did not have to wait. `None`: an exclusive lock.
+    fn lock_waited(&self, _kind: Option<PermitKind>, _for_long: Duration) {}
+    /// How long somebody had held what it has released, if both went through this process. `None`: an exclusive lock.
+    fn lock_held(&self, _kind: Option<PermitKind>, _for_long: Duration) {}
     /// A holder learnt that its lock, or its units, are no longer its own.
     fn lock_lost(&self, _why: LostLock) {}
     /// Old workflows have tried so often to get in beside a holder of ours.
@@ -86,11 +96,13 @@ pub(crate) struct ObservedStore {
     /// `None`: nobody counts, so nothing is read for counting's sake.
     observer: Option<Arc<dyn Observer>>,
     broken: watch::Sender<Option<String>>,
+    clock: Arc<dyn Clock>,
+    spans: Spans,
 }
 
 impl ObservedStore {
-    pub(crate) fn new(store: Arc<dyn Store>, observer: Option<Arc<dyn Observer>>) -> Self {
-        Self { store, observer, broken: watch::Sender::new(None) }
+    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, observer: Option<Arc<dyn Observer>>) -> Self {
+        Self { store, observer, broken: watch::Sender::new(None), clock, spans: Spans::default() }
     }
 
     /// Hears why the store is broken, once it is.
@@ -341,6 +353,14 @@ impl InspectStore for ObservedStore {
 
     async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
         self.heard(self.store.permits(kind, scope).await)
+    }
+
+    async fn limits(&self, query: &LimitQuery) -> Result<LimitPage, StoreError> {
+        self.heard(self.store.limits(query).await)
+    }
+
+    async fn permit_list(&self, kind: PermitKind, query: &LockQuery) -> Result<PermitPage, StoreError> {
+        self.heard(self.store.permit_list(kind, query).await)
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {

@@ -7,13 +7,13 @@ use async_trait::async_trait;
 use thiserror::Error;
 use towpath_core::clock::Clock;
 use towpath_core::store::{BatchSource, BatchStore, Durability, Store};
-pub use towpath_redis::acl_rule;
 pub use towpath_redis::doctor::{Check, Examination, Verdict};
 pub use towpath_redis::floor::{
     Floor as RedisFloor, FloorCaller as RedisFloorCaller, Gauge as FloorGauge, LimitFloor, LockFloor as RedisLockFloor,
     Reading as FloorReading,
 };
 use towpath_redis::{RedisOptions, RedisStore, Unfit};
+pub use towpath_redis::{acl_options, acl_rule};
 pub use towpath_sqlite::floor::Floor;
 use towpath_sqlite::{Location, OpenOptions, SqliteStore};
 

@@ -219,16 +219,17 @@ impl TowpathBuilder {
     }
 
     fn start(self, open: OpenStore) -> Towpath {
+        let limits = Limits::heard_by(self.observer.clone());
         let clock = open.clock;
         let ids = self.ids.unwrap_or_else(|| Arc::new(SystemIds::new()));
-        let observed = Arc::new(ObservedStore::new(open.store, self.observer.clone()));
+        let observed = Arc::new(ObservedStore::new(open.store, Arc::clone(&clock), self.observer.clone()));
         let broken = observed.broken();
         let batch_store = open.batches.map(|batches| Arc::new(ObservedBatches::new(batches, Arc::clone(&observed))) as Arc<dyn BatchStore>);
         let batches = Batches { store: batch_store, source: self.batch_source.or(open.source), known: KnownBatchers::default() };
         let store: Arc<dyn Store> = observed;
         let functions = Arc::new(FunctionCache::default());
         let engine = Engine::start(&store, &clock, &functions);
-        let (limits, switchboard) = (Limits::default(), Switchboard::default());
+        let switchboard = Switchboard::default();
         let inner = Inner {
             store,
             clock,

@@ -22,6 +22,7 @@ use crate::engine::desk::{Desk, Served, Timing};
 use crate::engine::permits::Permits;
 use crate::error::{HandlerError, WorkerError};
 use crate::handler::{FunctionOptions, RawHandler, Typed};
+use crate::limits::Turns;
 use crate::params::Parameters;
 
 const CONCURRENCY_DEFAULT: u32 = 16;
@@ -134,7 +135,7 @@ impl WorkerBuilder {
             receivers.push(InProcess::start(&self.towpath, which, Arc::clone(receiver)).await?);
         }
         let worker_id = self.worker_id.clone().unwrap_or_else(|| self.towpath.ids().worker_id());
-        let (offers, served) = serve(self.functions)?;
+        let (offers, served) = serve(&self.towpath, self.functions)?;
         let introduction = RegisterWorker { worker_id, kind: self.kind, offers };
         let (desk, finished) = Desk::new(self.towpath.clone(), introduction, self.timing, served, self.concurrency);
         let store = self.towpath.store();
@@ -182,7 +183,7 @@ impl WorkerBuilder {
 }
 
 /// What the registry is told, and what the worker needs itself.
-fn serve(functions: Vec<(FunctionOptions, Arc<dyn RawHandler>)>) -> Result<(Vec<Offer>, Vec<Arc<Served>>), WorkerError> {
+fn serve(towpath: &Towpath, functions: Vec<(FunctionOptions, Arc<dyn RawHandler>)>) -> Result<(Vec<Offer>, Vec<Arc<Served>>), WorkerError> {
     let mut seen = HashSet::new();
     let (mut offers, mut served) = (Vec::new(), Vec::new());
     for (options, handler) in functions {
@@ -196,11 +197,18 @@ fn serve(functions: Vec<(FunctionOptions, Arc<dyn RawHandler>)>) -> Result<(Vec<
             parameters: compile(&definition)?,
             permits: Permits::for_function(options.concurrency),
             counted_by_store: definition.limits.max_concurrent.is_some(),
+            turns: turns(towpath, &definition)?,
         }));
         // The worker counts its own permits, so the store need not.
         offers.push(Offer { definition, concurrency: None });
     }
     Ok((offers, served))
+}
+
+fn turns(towpath: &Towpath, definition: &FunctionDefinition) -> Result<Option<Turns>, WorkerError> {
+    let Some(rate) = &definition.limits.rate else { return Ok(None) };
+    rate.scope_of(&definition.key)?; // a name that is too long is refused now, not when the first call comes
+    Ok(towpath.turns_at(&definition.key, rate))
 }
 
 fn compile(definition: &FunctionDefinition) -> Result<Parameters, WorkerError> {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use towpath_core::inspect::LockQuery;
 use towpath_core::lock::{Fence, LostLock, RenewReply};
 use towpath_core::permit::{AcquirePermit, PermitKind, PermitReply, ReleaseBy};
 
 use crate::bench::Bench;
-use crate::words::{PermitWords, lock_id, read, seconds, semaphore, waiter, want, write};
+use crate::words::{PermitWords, lock_id, read, scope, seconds, semaphore, waiter, want, write};
 
 const SEMAPHORE: PermitKind = PermitKind::Semaphore;
 
@@ -180,4 +181,50 @@ pub async fn permits_and_places_survive_a_restart(t: &mut Bench) {
     assert_eq!(t.permits(SEMAPHORE, "s").await, before);
     t.give_back_of(SEMAPHORE, "s", "h").await;
     assert!(t.taken(semaphore("s", "a", 2).waiting()).await.fence > grant.fence);
+}
+
+async fn listed(t: &Bench, kind: PermitKind, query: LockQuery) -> (Vec<String>, Option<String>) {
+    let page = crate::bench::sure(t.store().permit_list(kind, &query).await);
+    (page.items.iter().map(|view| view.scope.to_string()).collect(), page.next.map(|scope| scope.to_string()))
+}
+
+pub async fn units_in_use_are_listed_by_scope_and_others_are_not(t: &mut Bench) {
+    for what in ["b:2", "b:1", "c"] {
+        t.taken(semaphore(what, "a", 1)).await;
+    }
+    t.taken(read("a", "a")).await;
+    t.granted(want("a", "a")).await;
+    t.taken(semaphore("b:free", "a", 1)).await;
+    t.give_back_of(SEMAPHORE, "b:free", "a").await;
+    let list = |prefix: &str, after: Option<&str>, limit| LockQuery {
+        prefix: prefix.to_owned(),
+        after: after.map(scope),
+        limit,
+        ..LockQuery::default()
+    };
+    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    assert_eq!(listed(t, SEMAPHORE, list("", None, 100)).await, (names(&["b:1", "b:2", "c"]), None));
+    assert_eq!(listed(t, PermitKind::ReadWrite, list("", None, 100)).await, (names(&["a"]), None));
+    assert_eq!(listed(t, SEMAPHORE, list("b", None, 1)).await, (names(&["b:1"]), Some("b:1".to_owned())));
+    assert_eq!(listed(t, SEMAPHORE, list("b", Some("b:1"), 1)).await, (names(&["b:2"]), None));
+    t.advance_s(10);
+    assert_eq!(listed(t, SEMAPHORE, list("", None, 100)).await, (Vec::new(), None), "all leases are over");
+}
+
+pub async fn units_that_are_renewed_or_waited_for_stay_in_the_list(t: &mut Bench) {
+    let all = || LockQuery { limit: 10, ..LockQuery::default() };
+    let first = t.taken(semaphore("s", "a", 5)).await;
+    t.advance_s(9);
+    assert!(matches!(t.renew_permit(SEMAPHORE, "s", "a", first.fence).await, RenewReply::Renewed { .. }));
+    t.advance_s(9);
+    assert_eq!(listed(t, SEMAPHORE, all()).await.0, ["s"]);
+    t.scarce(semaphore("s", "b", 5).waiting()).await;
+    t.give_back_of(SEMAPHORE, "s", "a").await;
+    t.advance_s(5);
+    let page = crate::bench::sure(t.store().permit_list(SEMAPHORE, &all()).await);
+    assert_eq!(
+        (page.items.len(), page.items[0].permits.len(), page.items[0].waiters.len()),
+        (1, 0, 1),
+        "nobody has it, and somebody waits"
+    );
 }

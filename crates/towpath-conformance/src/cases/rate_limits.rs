@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use towpath_core::limit::{Algorithm, Check, LimitReply, Retry, Rule, RuleReply, Rules};
+use towpath_core::inspect::{LimitPage, LimitQuery};
+use towpath_core::limit::{Algorithm, Check, LimitReply, NotedRule, Retry, Rule, RuleReply, Rules};
 use towpath_core::names::LimitScope;
 use towpath_core::store::StoreError;
 
@@ -384,4 +385,61 @@ pub async fn checks_that_come_together_never_pass_more_than_the_limit(t: &mut Be
         let granted = replies.into_iter().filter(|reply| reply.as_ref().is_ok_and(|reply| reply.allowed)).count();
         assert_eq!(granted, 10, "{}", rules[0]);
     }
+}
+
+async fn listed(t: &Bench, prefix: &str, after: Option<NotedRule>, limit: u32) -> LimitPage {
+    sure(t.store().limits(&LimitQuery { prefix: prefix.to_owned(), after, limit }).await)
+}
+
+fn shown(page: &LimitPage) -> Vec<String> {
+    page.items.iter().map(|view| format!("{} {}: {}", view.limit.scope(), view.limit.rule().name(), view.said.count)).collect()
+}
+
+pub async fn limits_that_have_something_in_use_are_listed_by_scope_and_rule_in_pages(t: &mut Bench) {
+    let pair = rules(&["b=sliding_log:9/60s", "a=gcra:100/60s,burst=9"]);
+    for (name, rules) in [("zoo", &pair), ("acme", &pair), ("acme:eu", &rules(&["w=fixed_window:5/60s"])), ("заказ", &pair)] {
+        let check = expected(Check::take(scope(name), rules.clone(), 2, Duration::ZERO));
+        assert!(sure(t.store().take(&check).await).allowed);
+    }
+    let user = expected(Check::take(scope("acme"), rules(&["a=gcra:100/60s,burst=9,key=u17"]), 3, Duration::ZERO));
+    assert!(sure(t.store().take(&user).await).allowed);
+    let looked_at = expected(Check::peek(scope("acme"), rules(&["only_looked_at=gcra:1/1s"]), 1));
+    assert!(sure(t.store().take(&looked_at).await).allowed);
+
+    let all = ["acme a: 2", "acme a: 3", "acme b: 2", "acme:eu w: 2", "zoo a: 2", "zoo b: 2", "заказ a: 2", "заказ b: 2"];
+    let page = listed(t, "", None, 50).await;
+    assert_eq!((shown(&page), page.next), (all.map(str::to_owned).to_vec(), None));
+    assert_eq!(shown(&listed(t, "acme", None, 50).await), all[..4]);
+    assert_eq!(shown(&listed(t, "acme:", None, 50).await), all[3..4]);
+    assert_eq!(shown(&listed(t, "b", None, 50).await), all[..0]);
+    assert_eq!(shown(&listed(t, "acme\n", None, 50).await), all[..0], "no scope has a line break");
+
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = listed(t, "", after, 3).await;
+        found.extend(shown(&page));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+        assert_eq!(page.items.len(), 3);
+    }
+    assert_eq!(found, all);
+    t.reopen().await;
+    assert_eq!(shown(&listed(t, "", None, 50).await), all);
+}
+
+pub async fn a_limit_leaves_the_list_when_nothing_of_it_is_in_use_any_more(t: &mut Bench) {
+    let all = of_each_algorithm();
+    for rules in &all {
+        assert!(take(t, rules, 1).await.allowed);
+    }
+    let count = listed(t, "", None, 50).await.items.len();
+    assert_eq!(count, all.len());
+    assert_eq!(reset(t, &all[0]).await, 1);
+    assert_eq!(listed(t, "", None, 50).await.items.len(), count - 1);
+    t.advance(MINUTE * 2);
+    assert_eq!(listed(t, "", None, 50).await.items, []);
+    assert!(take(t, &all[0], 1).await.allowed);
+    assert_eq!(listed(t, "", None, 50).await.items.len(), 1, "and comes back when it is used again");
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use towpath_core::call::{Backoff, CallState, LostLease, Outcome, RetryPolicy};
 use towpath_core::inspect::{CallFilter, PageRequest};
+use towpath_core::names::{LimitScope, RuleName};
 use towpath_core::store::{Completed, SetConfig, Submitted};
-use towpath_core::worker::{FunctionLimits, Offer, PushTarget};
+use towpath_core::worker::{FunctionLimits, FunctionRate, Offer, PushTarget};
 
 use crate::bench::{Bench, Work, sure};
 use crate::dump::Dump;
@@ -62,7 +63,8 @@ pub async fn a_restart_keeps_functions_workers_and_configuration(t: &mut Bench) 
     whole.description = Some("All of it.".to_owned());
     whole.parameters = Some(json("[{\"name\": \"a\"}]"));
     whole.retry = RetryPolicy { max_attempts: 7, max_deliveries: 9, backoff: Backoff::Exponential { delay_ms: 5, delay_ms_max: 50 } };
-    whole.limits = FunctionLimits { max_backlog: Some(1), max_concurrent: Some(2), max_payload_bytes: 3 };
+    let rate = FunctionRate { policy: RuleName::new("mail").expect("a name"), scope: LimitScope::new("smtp").ok() };
+    whole.limits = FunctionLimits { max_backlog: Some(1), max_concurrent: Some(2), max_payload_bytes: 3, rate: Some(rate), shards: None };
     whole.target = Some(PushTarget { url: "http://127.0.0.1:9/".to_owned(), concurrency: 4 });
     t.define("add").await;
     t.register_with("w1", vec![Offer { definition: whole, concurrency: Some(1) }, offer("sub")]).await;

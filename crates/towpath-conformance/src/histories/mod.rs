@@ -3,6 +3,7 @@
 
 mod batches;
 mod locks;
+mod mixed_fleet;
 mod permits;
 
 use std::ops::Range;
@@ -87,6 +88,29 @@ pub async fn check_locks(backend: &dyn Backend, seeds: Range<u64>, steps: usize)
         grants += locks::run(&bench, &mut Dice::new(seed), steps).await;
     }
     assert!(grants > steps / 20, "a history in which nobody gets anything proves nothing: {grants} grants");
+}
+
+/// Makes the test of random histories of exclusive locks among old workflows, for stores that those can reach.
+#[macro_export]
+macro_rules! mixed_fleet_histories {
+    ($backend:expr, $histories:literal of $steps:literal) => {
+        #[tokio::test]
+        async fn no_history_among_old_workflows_has_two_tenures_or_one_beside_an_old_holder() {
+            $crate::histories::check_mixed_fleet(&$backend, 0..$histories, $steps).await;
+        }
+    };
+}
+
+/// Histories of six clients of ours and three old workflows. A thousand counters lapse in all, cut short by old callers that failed.
+pub async fn check_mixed_fleet(backend: &dyn Backend, seeds: Range<u64>, steps: usize) {
+    let mut seen = mixed_fleet::Seen::default();
+    for seed in seeds {
+        let bench = Bench::new(backend).await;
+        mixed_fleet::run(&bench, &mut Dice::new(seed), steps, &mut seen).await;
+    }
+    let mixed_fleet::Seen { grants, old_grants, lapses } = seen;
+    assert!(grants > steps / 20 && old_grants > steps / 20, "a history in which nobody gets anything proves nothing: {seen:?}");
+    assert!(lapses >= 1_000, "too few counters lapsed to prove anything: {lapses}");
 }
 
 /// Histories of six clients that contend for units.

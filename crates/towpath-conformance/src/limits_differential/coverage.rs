@@ -25,7 +25,7 @@ const OF_EACH_ALGORITHM: [&str; 10] = [
     "refund: none left",
     "together with others",
 ];
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 11] = [
     "reserve: to wait",
     "reserve: not to wait",
     "reserve: denied",
@@ -33,6 +33,9 @@ const OTHERS: [&str; 8] = [
     "shadow: would deny",
     "reset: some",
     "reset: none",
+    "list: none",
+    "list: some",
+    "list: more",
     "reopen",
 ];
 
@@ -41,6 +44,8 @@ impl Coverage {
         match (op, reply) {
             (Op::Take(check), Reply::Said(said)) => self.note_check(check, said),
             (Op::Reset(..), Reply::InUse(count)) => self.see(if *count > 0 { "reset: some" } else { "reset: none" }),
+            (Op::List(_), Reply::Listed(page)) if page.next.is_some() => self.see("list: more"),
+            (Op::List(_), Reply::Listed(page)) => self.see(if page.items.is_empty() { "list: none" } else { "list: some" }),
             (Op::Reopen, _) => self.see("reopen"),
             _ => {}
         }

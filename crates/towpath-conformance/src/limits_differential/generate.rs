@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use towpath_core::limit::{Check, Retry, Rule, Rules};
+use towpath_core::inspect::LimitQuery;
+use towpath_core::limit::{Check, NotedRule, Retry, Rule, Rules};
 use towpath_core::names::LimitScope;
 
 use super::{Op, Reply};
@@ -57,7 +58,8 @@ impl Generator {
     pub(super) fn next(&mut self) -> Op {
         match self.random.random_range(0..100) {
             0..55 => self.take(),
-            55..62 => self.look(),
+            55..60 => self.look(),
+            60..62 => self.list(),
             62..69 => self.refund(),
             69..72 => Op::Reset(self.scope(), self.rules()),
             72..99 => self.pass_time(),
@@ -84,6 +86,12 @@ impl Generator {
     fn refund(&mut self) -> Op {
         let (scope, rules, cost) = (self.scope(), self.rules(), self.cost());
         Op::Take(Check::refund(scope, rules, cost.max(1)).expect("a cost that may be given back"))
+    }
+
+    fn list(&mut self) -> Op {
+        let prefix = ["", "", "a", "acme", "заказ", "zoo"][self.random.random_range(0..6)].to_owned();
+        let after = self.one_in(2).then(|| NotedRule::new(self.scope(), self.rules()[0].clone()));
+        Op::List(LimitQuery { prefix, after, limit: self.random.random_range(1..30) })
     }
 
     fn pass_time(&mut self) -> Op {

@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use towpath_core::clock::VirtualClock;
+use towpath_core::inspect::{LimitPage, LimitQuery};
 use towpath_core::limit::{Check, LimitReply, Rules};
 use towpath_core::names::LimitScope;
 use towpath_core::store::Store;
@@ -27,6 +28,7 @@ const ON_ONE_STORE: usize = 400;
 enum Op {
     Take(Check),
     Reset(LimitScope, Rules),
+    List(LimitQuery),
     Advance { us: u64 },
     Reopen,
 }
@@ -37,6 +39,7 @@ enum Reply {
     Done,
     Said(LimitReply),
     InUse(u64),
+    Listed(LimitPage),
     Trouble(String),
 }
 
@@ -156,6 +159,7 @@ async fn ask(store: &dyn Store, op: &Op) -> Reply {
     match op {
         Op::Take(check) => store.take(check).await.map_or_else(trouble, Reply::Said),
         Op::Reset(scope, rules) => store.reset(scope, rules).await.map_or_else(trouble, Reply::InUse),
+        Op::List(query) => store.limits(query).await.map_or_else(trouble, Reply::Listed),
         Op::Advance { .. } | Op::Reopen => Reply::Done,
     }
 }

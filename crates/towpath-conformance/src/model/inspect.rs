@@ -7,7 +7,8 @@
 
 use async_trait::async_trait;
 use towpath_core::inspect::{
-    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+    CallFilter, CallView, FunctionView, LimitPage, LimitQuery, LockPage, LockQuery, LockView, Page, PageRequest, PermitPage, PermitView,
+    StoreStatus,
 };
 use towpath_core::names::{CallId, LockScope};
 use towpath_core::permit::PermitKind;
@@ -51,7 +52,17 @@ impl InspectStore for ModelStore {
     }
 
     async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
-        Ok(self.look(|state, now| state.records.permits.get(&(kind, scope.clone())).and_then(|permits| PermitView::of(permits, now))))
+        Ok(self
+            .look(|state, now| state.records.permits.get(&(kind, scope.clone())).and_then(|permits| PermitView::of(scope, permits, now))))
+    }
+
+    async fn permit_list(&self, kind: PermitKind, query: &LockQuery) -> Result<PermitPage, StoreError> {
+        Ok(self.look(|state, now| state.records.permit_page(kind, query, now)))
+    }
+
+    async fn limits(&self, query: &LimitQuery) -> Result<LimitPage, StoreError> {
+        let now = self.shared.clock.now_us();
+        Ok(self.look(|state, _| state.records.limit_page(query, now)))
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
@@ -66,15 +77,30 @@ impl InspectStore for ModelStore {
     }
 }
 
+/// The model knows every lock there is, so it needs no names and no scan.
+fn is_meant(query: &LockQuery, scope: &LockScope) -> bool {
+    scope.as_str().starts_with(&query.prefix) && query.after.as_ref().is_none_or(|after| scope > after)
+}
+
 impl Records {
     fn lock_page(&self, query: &LockQuery, now: Timestamp) -> LockPage {
         let limit = query.limit.min(PageRequest::LIMIT_MAX) as usize;
-        let meant = |scope: &LockScope| scope.as_str().starts_with(&query.prefix) && query.after.as_ref().is_none_or(|after| scope > after);
-        let views = self.locks.iter().filter(|(scope, _)| meant(scope)).filter_map(|(scope, lock)| LockView::of(scope, lock, now));
+        let views =
+            self.locks.iter().filter(|(scope, _)| is_meant(query, scope)).filter_map(|(scope, lock)| LockView::of(scope, lock, now));
         let mut in_use = views.filter(LockView::is_in_use);
         let items: Vec<_> = in_use.by_ref().take(limit).collect();
         let next = items.last().map(|view| view.scope.clone()).filter(|_| in_use.next().is_some());
         LockPage { items, next }
+    }
+
+    fn permit_page(&self, kind: PermitKind, query: &LockQuery, now: Timestamp) -> PermitPage {
+        let limit = query.limit.min(PageRequest::LIMIT_MAX) as usize;
+        let meant = self.permits.iter().filter(|((of, scope), _)| *of == kind && is_meant(query, scope));
+        let views = meant.filter_map(|((_, scope), permits)| PermitView::of(scope, permits, now));
+        let mut in_use = views.filter(PermitView::is_in_use);
+        let items: Vec<_> = in_use.by_ref().take(limit).collect();
+        let next = items.last().map(|view| view.scope.clone()).filter(|_| in_use.next().is_some());
+        PermitPage { items, next }
     }
 
     fn page(&self, filter: &CallFilter, page: &PageRequest) -> Page<CallView> {

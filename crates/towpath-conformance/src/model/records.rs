@@ -1,10 +1,10 @@
 //! What the model keeps, and the plain counts that its decisions rest on. Everything is found by looking at all there is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use towpath_core::call::{Call, CallRequest, CallState, RetryPolicy};
 use towpath_core::inspect::{CallView, FunctionCounts, FunctionView};
-use towpath_core::limit::{LimitState, StateName};
+use towpath_core::limit::{LimitState, NotedRule, StateName};
 use towpath_core::lock::LockState;
 use towpath_core::names::{CallId, FunctionKey, IdempotencyKey, LimitScope, LockScope, WorkerId};
 use towpath_core::payload::Payload;
@@ -42,6 +42,8 @@ pub(super) struct Records {
     pub(super) config: ConfigView,
     /// What is remembered of rules. Nothing is ever swept: what is over counts for nothing.
     pub(super) limits: BTreeMap<(LimitScope, StateName), LimitState>,
+    /// Rules that have counted something.
+    pub(super) limits_noted: BTreeSet<NotedRule>,
 }
 
 /// A call with all that belongs to it.
@@ -78,6 +80,7 @@ impl Default for Records {
             batches: BatchRecords::default(),
             config: ConfigView { version: 0, value: Payload::null(), updated_at: None },
             limits: BTreeMap::new(),
+            limits_noted: BTreeSet::new(),
         }
     }
 }

@@ -13,7 +13,8 @@ use towpath_core::call::CallState;
 use towpath_core::clock::Clock;
 use towpath_core::ids::DeliveryId;
 use towpath_core::inspect::{
-    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+    CallFilter, CallView, FunctionView, LimitPage, LimitQuery, LockPage, LockQuery, LockView, Page, PageRequest, PermitPage, PermitView,
+    StoreStatus,
 };
 use towpath_core::names::{CallId, FunctionKey, LockScope, WorkerId};
 use towpath_core::payload::Payload;
@@ -359,6 +360,14 @@ impl InspectStore for FlawedStore {
 
     async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
         self.inner.permits(kind, scope).await
+    }
+
+    async fn limits(&self, query: &LimitQuery) -> Result<LimitPage, StoreError> {
+        self.inner.limits(query).await
+    }
+
+    async fn permit_list(&self, kind: PermitKind, query: &LockQuery) -> Result<PermitPage, StoreError> {
+        self.inner.permit_list(kind, query).await
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {

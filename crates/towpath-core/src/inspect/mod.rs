@@ -2,10 +2,12 @@
 
 mod batch;
 mod filter;
+mod limit;
 mod lock;
 mod view;
 
 pub use batch::{BatchCounts, BatchView, Cursor, CursorPage, DeadLetterQuery, FlightView, OpenBatchView};
 pub use filter::{CallFilter, Page, PageRequest};
-pub use lock::{LockPage, LockQuery, LockView, PermitView};
+pub use limit::{LimitPage, LimitQuery, LimitView};
+pub use lock::{LockPage, LockQuery, LockView, PermitPage, PermitView};
 pub use view::{CallView, FunctionCounts, FunctionView, StoreStatus};

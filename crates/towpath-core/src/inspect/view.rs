@@ -47,6 +47,18 @@ pub struct FunctionCounts {
 }
 
 impl FunctionCounts {
+    /// The calls of both.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            queued: self.queued + other.queued,
+            delayed: self.delayed + other.delayed,
+            running: self.running + other.running,
+            parked: self.parked + other.parked,
+            dead: self.dead + other.dead,
+        }
+    }
+
     /// Calls that wait.
     pub const fn backlog(&self) -> u64 {
         self.queued + self.delayed

@@ -6,6 +6,7 @@
 //! | [`Check`] | what is asked: take, look or give back, and how much |
 //! | [`take`] | the decision: all rules allow and all are written, or none is |
 //! | `gcra`, `fixed_window`, `sliding_counter`, `sliding_log` | one step of each algorithm |
+//! | [`Noted`], [`NotedRule`] | which rules are asked, for a list |
 //! | [`LimitReply`], [`Summary`] | what each rule says; what that means for the caller |
 //!
 //! | algorithm | most in any window of its length |
@@ -34,6 +35,7 @@ mod check;
 mod fixed_window;
 mod gcra;
 mod invalid;
+mod noted;
 mod reply;
 mod rule;
 mod rules;
@@ -48,6 +50,7 @@ mod text;
 
 pub use check::Check;
 pub use invalid::InvalidLimit;
+pub use noted::{Note, Noted, NotedRule, counted};
 pub use reply::{LimitReply, Retry, RuleReply};
 pub use rule::{Algorithm, OnError, Rule};
 pub use rules::{RULES_MAX, Rules};

@@ -1,6 +1,7 @@
 //! Who holds a lock, as it is written beside the counter for old workflows and people to read.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -102,6 +103,28 @@ impl Holder {
             fence,
             lease_end: None,
         }
+    }
+
+    /// What a workflow is told that does not wait for a lock which somebody has.
+    ///
+    /// ```
+    /// let text = towpath_core::lock::Holder::fail_fast_text("excel", 1);
+    /// assert_eq!(text, "Lock acquisition failed (fail-fast): scope 'excel' is held (count=1). Caller passed wait_till_lock_released=false.");
+    /// ```
+    pub fn fail_fast_text(scope: &str, count: u64) -> String {
+        format!(
+            "Lock acquisition failed (fail-fast): scope '{scope}' is held (count={count}). Caller passed wait_till_lock_released=false."
+        )
+    }
+
+    /// What a workflow is told that has waited for so long in vain.
+    ///
+    /// ```
+    /// let text = towpath_core::lock::Holder::timed_out_text("excel", std::time::Duration::from_secs(30));
+    /// assert_eq!(text, "Lock acquisition timed out after 30s waiting for scope 'excel'.");
+    /// ```
+    pub fn timed_out_text(scope: &str, waited: Duration) -> String {
+        format!("Lock acquisition timed out after {}s waiting for scope '{scope}'.", waited.as_secs_f64())
     }
 
     /// What an old workflow is told that wants to release somebody else's lock.

@@ -109,6 +109,18 @@ impl fmt::Debug for WaiterId {
     }
 }
 
+impl LockScope {
+    /// The counter's name, as workflows know it.
+    pub fn key(&self) -> String {
+        format!("n8n-lock-{self}")
+    }
+
+    /// The name beside it, under which the holder's identity stands.
+    pub fn meta_key(&self) -> String {
+        format!("n8n-lock-{self}:meta")
+    }
+}
+
 impl Default for LockScope {
     fn default() -> Self {
         Self(Arc::from("default"))

@@ -30,6 +30,10 @@ pub enum StoreTrouble {
     Closed,
     /// A write to disk failed in a way that leaves nothing to trust: the store takes nothing more until it is opened again.
     Broken(String),
+    /// It was done, too few replicas confirmed it, and it was undone; the text says how many.
+    NotDurable(String),
+    /// The store's user may not do that; the text says what it lacks.
+    NotAllowed(String),
     /// Anything else; the text says what.
     Other(String),
 }
@@ -41,7 +45,8 @@ impl fmt::Display for StoreTrouble {
             Self::ReadOnly(cause) => write!(f, "the data folder is read-only ({cause}); make it writable, work goes on by itself"),
             Self::Closed => f.write_str("the store is closed"),
             Self::Broken(cause) => write!(f, "the disk failed ({cause}); check it, then start again"),
-            Self::Other(cause) => f.write_str(cause),
+            Self::NotDurable(cause) => write!(f, "{cause}, and it was taken back; ask anew when the replicas follow"),
+            Self::NotAllowed(cause) | Self::Other(cause) => f.write_str(cause),
         }
     }
 }

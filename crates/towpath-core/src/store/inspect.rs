@@ -3,7 +3,10 @@
 use async_trait::async_trait;
 
 use super::StoreError;
-use crate::inspect::{CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus};
+use crate::inspect::{
+    CallFilter, CallView, FunctionView, LimitPage, LimitQuery, LockPage, LockQuery, LockView, Page, PageRequest, PermitPage, PermitView,
+    StoreStatus,
+};
 use crate::names::{CallId, FunctionKey, LockScope, WorkerId};
 use crate::permit::PermitKind;
 use crate::worker::WorkerView;
@@ -32,11 +35,17 @@ pub trait InspectStore: Send + Sync {
     /// One lock; `None` when it was never held.
     async fn lock(&self, scope: &LockScope) -> Result<Option<LockView>, StoreError>;
 
-    /// Locks that are held or waited for, by scope.
+    /// Locks that are held or waited for, by scope. Those of old workflows as far as [`LockQuery`] says.
     async fn locks(&self, query: &LockQuery) -> Result<LockPage, StoreError>;
 
     /// One semaphore or read/write lock; `None` when nobody ever held a unit of it.
     async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError>;
+
+    /// Limits that have counted something and have something in use, by scope and rule.
+    async fn limits(&self, query: &LimitQuery) -> Result<LimitPage, StoreError>;
+
+    /// Semaphores, or read/write locks, that are held or waited for, by scope.
+    async fn permit_list(&self, kind: PermitKind, query: &LockQuery) -> Result<PermitPage, StoreError>;
 
     /// What the store says about itself, after a write that proves it can write.
     async fn probe(&self) -> Result<StoreStatus, StoreError>;

@@ -4,6 +4,8 @@
 //! Waiting is the asker's: a question that names a waiter leaves a place in the queue, and whoever listens to [`LockStore::lock_wakes`]
 //! hears when it is worth asking again. A place that nobody asks for is lost after its time.
 
+use std::fmt;
+
 use async_trait::async_trait;
 
 use super::StoreError;
@@ -47,6 +49,11 @@ pub trait LockStore: Send + Sync {
     /// What this execution holds: tenures and permits that name it and whose lease is not over, locks first, then by scope.
     async fn held_by_execution(&self, execution_id: &ExecutionId) -> Result<Vec<HeldScope>, StoreError>;
 
+    /// The one node there is, where only one process at a time can use the store: whoever waits has the same place after a restart.
+    fn only_node(&self) -> Option<NodeId> {
+        None
+    }
+
     /// Listens for this node's turns from this moment on.
     fn lock_wakes(&self, node: &NodeId) -> Box<dyn LockWakes>;
 }
@@ -58,6 +65,16 @@ pub enum HeldScope {
     Lock(LockScope),
     /// Units of a semaphore or read/write lock.
     Permit(PermitKind, LockScope),
+}
+
+/// A scope, `sem:<scope>` or `rw:<scope>`.
+impl fmt::Display for HeldScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock(scope) => f.write_str(scope.as_str()),
+            Self::Permit(kind, scope) => write!(f, "{kind}:{scope}"),
+        }
+    }
 }
 
 /// A node's ear.

@@ -7,7 +7,7 @@
 --       besides the server's own commands: `COUNT field n` adds n and removes a field that has come to 0,
 --       `UNKEY field id` removes a field that leads to this id, `LIVES place life n …` writes the lives of the calls at these places
 --       down, each with the last n bytes of what stood there before: what was asked,
---       `ACKDEL group entry …` acknowledges entries and deletes them
+--       `ACKDEL group entry …` acknowledges entries, given oldest first, and deletes them
 -- gives the places of the calls that have changed; empty: it is done
 local call, find = redis.call, string.find
 local count = tonumber(ARGV[1])
@@ -18,6 +18,26 @@ for i = 1, count do
   if not life or find(life, ARGV[count + 1 + i], 1, true) ~= 1 then changed[#changed + 1] = i end
 end
 if #changed > 0 then return changed end
+
+-- Many that are done are mostly the oldest of all, which a trim takes without looking for each: what is older than all that is pending was
+-- read and acknowledged. Says which of them come first that are still there.
+local MANY = 16
+local function trim(stream, group, from, to)
+  local pending = redis.pcall('XPENDING', stream, group)
+  local oldest = not pending.err and pending[2]
+  if not oldest then return from end
+  call('XTRIM', stream, 'MINID', oldest)
+  local ms, n = string.match(oldest, '^(%d+)-(%d+)$')
+  ms, n = tonumber(ms), tonumber(n)
+  local left = to + 1
+  while left > from do
+    local of_ms, of_n = string.match(ARGV[left - 1], '^(%d+)-(%d+)$')
+    of_ms, of_n = tonumber(of_ms), tonumber(of_n)
+    if of_ms < ms or (of_ms == ms and of_n < n) then break end
+    left = left - 1
+  end
+  return left
+end
 
 local at = 2 * count + 2
 while at <= #ARGV do
@@ -33,7 +53,9 @@ while at <= #ARGV do
     call('HSET', key, unpack(written))
   elseif name == 'ACKDEL' then
     call('XACK', key, unpack(ARGV, from, to))
-    call('XDEL', key, unpack(ARGV, from + 1, to))
+    local left = from + 1
+    if to - from >= MANY then left = trim(key, ARGV[from], left, to) end
+    if left <= to then call('XDEL', key, unpack(ARGV, left, to)) end
   elseif name == 'COUNT' then
     if call('HINCRBY', key, ARGV[from], ARGV[from + 1]) == 0 then call('HDEL', key, ARGV[from]) end
   elseif name == 'UNKEY' then

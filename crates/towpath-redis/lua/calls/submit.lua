@@ -21,7 +21,8 @@ local replies, total, accepted_in_all, seen = {}, 0, 0, {}
 
 local function taken_before(line, id)
   local life = call('HGET', calls, id)
-  local of = life and string.match(life, '^' .. string.rep('[^\n]*\n', 19) .. '([^\n]*)\n')
+  -- In whichever of its streams it is.
+  local of = life and string.match(life, '^' .. string.rep('[^\n]*\n', 19) .. '([^\n\t]*\t[^\n\t]*)')
   if of ~= line then return { 'C', id } end
   return { 'E', id, life, call('HGET', requests, id) or '' }
 end

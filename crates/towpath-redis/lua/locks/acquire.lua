@@ -116,6 +116,7 @@ if waiter ~= '' then
   rank = redis.call('ZRANK', W, waiter)
   redis.call('PEXPIRE', W, lifetime(HOUR))
   redis.call('PEXPIRE', D, lifetime(HOUR))
+  note_used(now + tonumber(waiter_ttl))
   changed = true -- it must outlive the queue
 end
 if changed then write_record(r) end
@@ -124,4 +125,6 @@ if held then
   if attempts > 500000 then redis.call('SET', C, int(r.fence) .. '000001', 'KEEPTTL') end
   return {'busy', 'towpath', r.lease_end - now, rank, counter, r.meta, r.lease_end}
 end
-return {'busy', 'legacy', redis.call('PTTL', C), rank, counter, foreign(r, meta), false}
+local left = redis.call('PTTL', C)
+note_used(now + (left > 0 and left or HOUR))
+return {'busy', 'legacy', left, rank, counter, foreign(r, meta), false}

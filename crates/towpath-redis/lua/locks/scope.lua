@@ -6,6 +6,7 @@
 --       4 W  zset    towpath:{C}:w            waiter -> number of its arrival
 --       5 D  zset    towpath:{C}:d            waiter -> alive until, ms
 --       6 L  zset    towpath:lock:index       scope -> lease end (left out in a Cluster)
+--       7 U  zset    towpath:lock:used        lock:<scope> -> until when it may be waited for, or held by an old workflow (left out, too)
 -- ARGV  1 now_ms  2 scope  3 keep_ms, a space, the prefix of a node's channel, a space, the prefix of an execution's set
 --         keep_ms: 0 = keys expire when they are of no use; else all of them after so long, for a clock that is moved by hand
 --         the prefix of an execution's set is empty in a Cluster
@@ -17,7 +18,7 @@
 --   fence  lease end  cap  holds  granted at  request, '=' before it  bytes of lock id  bytes of execution id
 -- and without a break lock id, execution id and identity.
 -- The numbers judge. A TTL only sweeps, a little late.
-local C, M, S, W, D, L = unpack(KEYS)
+local C, M, S, W, D, L, U = unpack(KEYS)
 local now, scope = tonumber(ARGV[1]), ARGV[2]
 local keep_ms, channels, sets = string.match(ARGV[3], '^(%d+) (%S+) (.*)$')
 local EPOCH, HOUR, LATE = 1704067200000, 3600000, 1000
@@ -97,6 +98,13 @@ local function publish(r)
   redis.call('SET', C, int(r.fence) .. '000001', 'PX', life)
   redis.call('SET', M, r.meta, 'PX', life)
   if L then redis.call('ZADD', L, int(r.lease_end), scope) end
+end
+
+-- Lists shall have it, though it is no tenure of ours. What they no longer need is swept.
+local function note_used(until_ms)
+  if not U then return end
+  redis.call('ZREMRANGEBYSCORE', U, '-inf', int(now))
+  redis.call('ZADD', U, 'GT', int(until_ms), 'lock:' .. scope)
 end
 
 -- The tenure is no more: nobody needs to look after it.

@@ -74,6 +74,7 @@ if fits then
     keep(sets .. execution, max_hold + HOUR)
   end
   if left > 0 and arrivals > 0 then wake(1) end
+  note_used(ends)
   return {'granted', fence, ends, cap, left}
 end
 
@@ -89,6 +90,7 @@ if waiter ~= '' then
   redis.call('HSET', V, waiter, int(weight))
   rank = redis.call('ZRANK', W, waiter)
   for _, key in ipairs({W, D, V, X}) do keep(key, key == X and 2 * HOUR or HOUR) end
+  note_used(now + tonumber(ARGV[11]))
 end
 local next_lapse = redis.call('ZRANGE', P, 0, 0, 'WITHSCORES')[2]
 return {'busy', turn_in or (next_lapse and tonumber(next_lapse) - now) or -1, rank, math.max(limit - used, 0)}

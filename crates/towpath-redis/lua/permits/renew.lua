@@ -13,4 +13,5 @@ local lease_end = redis.call('ZSCORE', P, lock_id)
 if not lease_end or tonumber(lease_end) <= now then return {'lost', 'expired'} end
 local ends = math.min(now + tonumber(ARGV[6]), cap)
 redis.call('ZADD', P, int(ends), lock_id)
+note_used(ends)
 return {'renewed', ends}

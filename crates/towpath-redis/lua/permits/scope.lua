@@ -7,10 +7,11 @@
 --       4 D  zset  ..:d    waiter -> alive until, ms
 --       5 V  hash  ..:v    waiter -> units that it wants
 --       6 X  hash  ..:x    u units in use, n arrivals, h highest fence, s since when a silent head could have entered
+--       7 U  zset  towpath:lock:used    sem:<scope> or rw:<scope> -> until when it may be in use (left out in a Cluster)
 -- ARGV  1 now_ms  2 index member, as in 'sem:<scope>'  3 keep_ms, a space, the prefix of a node's channel, a space, the prefix of an
 --         execution's set, as in locks/scope.lua
 -- The numbers judge. A TTL only sweeps.
-local P, Q, W, D, V, X = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local P, Q, W, D, V, X, U = unpack(KEYS)
 local now, member = tonumber(ARGV[1]), ARGV[2]
 local keep_ms, channels, sets = string.match(ARGV[3], '^(%d+) (%S+) (.*)$')
 local EPOCH, HOUR = 1704067200000, 3600000
@@ -21,6 +22,13 @@ local function int(number) return string.format('%d', number) end
 local function keep(key, ms)
   if keep_ms ~= '0' then ms = tonumber(keep_ms) end
   if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, int(ms)) end
+end
+
+-- Lists shall have it. What they no longer need is swept.
+local function note_used(until_ms)
+  if not U then return end
+  redis.call('ZREMRANGEBYSCORE', U, '-inf', int(now))
+  redis.call('ZADD', U, 'GT', int(until_ms), member)
 end
 
 local function read_permit(row)

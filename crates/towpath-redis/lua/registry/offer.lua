@@ -6,11 +6,11 @@
 --       json        the definition
 --       backlog     max_backlog, '' = no limit          concurrent   max_concurrent, '' = no limit
 --       worker      '' = nobody offers it               concurrency  of the worker's offer, '' = it counts for itself
---       now_ms      the worker's heartbeat
+--       now_ms      the worker's heartbeat              shards       over how many more streams it is spread, '' = none
 -- reply {'changed' | 'same', 'changed' | 'same'}: the definition, the offer
 local definition_key, stream, workers = KEYS[1], KEYS[2], KEYS[3]
 local group, mode, json, backlog, concurrent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local worker, concurrency, now = ARGV[6], ARGV[7], ARGV[8]
+local worker, concurrency, now, shards = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
 -- At 0 and not at the end: calls that were waiting before the group was made are calls too.
 local made = redis.pcall('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
@@ -35,6 +35,7 @@ local exists = redis.call('HEXISTS', definition_key, 'definition') == 1
 if not (exists and mode == 'adopt') and put('definition', json) then
   put('max_backlog', backlog)
   put('max_concurrent', concurrent)
+  put('shards', shards)
   defined = 'changed'
 end
 

@@ -96,7 +96,7 @@ impl RedisStore {
             let mut changed = Vec::new();
             while let Some(first) = unwritten.first() {
                 let room = Arc::clone(&first.room);
-                let (mut of_room, others) = unwritten.into_iter().partition::<Vec<_>, _>(|found| found.room.function == room.function);
+                let (mut of_room, others) = unwritten.into_iter().partition::<Vec<_>, _>(|found| found.room.member == room.member);
                 unwritten = others;
                 let moves: Vec<_> = of_room.iter().map(|found| found.moved_to(found.life.call.clone())).collect();
                 let after: Vec<_> = moves.iter().map(|one| Arc::clone(one.result())).collect();

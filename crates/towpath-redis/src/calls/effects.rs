@@ -11,7 +11,7 @@ use super::moves::{Move, REPLY_KEPT_MS};
 use crate::keys::FunctionKeys;
 use crate::pieces::Writer;
 use crate::record::Life;
-use crate::script::Args;
+use crate::script::{Args, ArgsPool};
 
 /// The commands of a batch, in the order in which their kinds first came up.
 pub(super) struct Effects<'a> {
@@ -22,6 +22,7 @@ pub(super) struct Effects<'a> {
     elsewhere: Vec<Cmd>,
     /// One server has all keys.
     together: bool,
+    pool: &'a ArgsPool,
 }
 
 struct Command {
@@ -31,8 +32,8 @@ struct Command {
 }
 
 impl<'a> Effects<'a> {
-    pub(super) fn new(together: bool) -> Self {
-        Self { names: Vec::new(), commands: Vec::new(), counts: Vec::new(), elsewhere: Vec::new(), together }
+    pub(super) fn new(together: bool, pool: &'a ArgsPool) -> Self {
+        Self { names: Vec::new(), commands: Vec::new(), counts: Vec::new(), elsewhere: Vec::new(), together, pool }
     }
 
     /// Commands for other servers, to be sent first.
@@ -47,11 +48,15 @@ impl<'a> Effects<'a> {
             let name = if field.contains(':') { "COUNT" } else { "HINCRBY" };
             self.alone(name, key, [field.as_bytes(), n.to_string().as_bytes()]);
         }
-        for Command { name, key, words } in &self.commands {
+        for Command { name, key, mut words } in self.commands {
+            if name == "ACKDEL" {
+                oldest_first(&mut words);
+            }
             args.push(name);
             args.number(key);
             args.number(words.len());
-            args.append(words);
+            args.append(&words);
+            self.pool.put(words);
         }
         self.names
     }
@@ -76,7 +81,7 @@ impl<'a> Effects<'a> {
     fn command(&mut self, name: &'static str, key: &'a str, first: Option<&str>) -> &mut Args {
         let key = self.number(key);
         let place = self.commands.iter().rposition(|command| command.key == key && command.name == name).unwrap_or_else(|| {
-            let mut words = Args::default();
+            let mut words = self.pool.take();
             first.into_iter().for_each(|first| words.push(first));
             self.commands.push(Command { name, key, words });
             self.commands.len() - 1
@@ -253,6 +258,22 @@ impl<'a> Effects<'a> {
 fn own_due(life: &Life) -> Option<Timestamp> {
     let by_page = |due: &Timestamp| life.paged && *due >= life.call.deadline && life.call.state != CallState::Settled;
     life.call.due().filter(|due| !by_page(due))
+}
+
+/// Sorts the entries behind the name of the group.
+fn oldest_first(words: &mut Args) {
+    let place = |entry: &[u8]| {
+        let (ms, n) = std::str::from_utf8(entry).ok()?.split_once('-')?;
+        Some((ms.parse::<u64>().ok()?, n.parse::<u64>().ok()?))
+    };
+    let mut sorted: Vec<&[u8]> = words.words().skip(1).collect();
+    if sorted.is_sorted_by_key(|entry| place(entry)) {
+        return;
+    }
+    sorted.sort_by_cached_key(|entry| place(entry));
+    let mut in_order = Args::with_capacity(words.len());
+    words.words().take(1).chain(sorted).for_each(|word| in_order.push(word));
+    *words = in_order;
 }
 
 fn from_an_old_caller(life: &Life) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 use towpath_core::call::{Answer, CallCommand, CallReply, CallState, Held, LostLease, Retry, RetryPolicy, step};
 use towpath_core::ids::DeliveryId;
-use towpath_core::names::{CallId, FunctionKey, WorkerId};
+use towpath_core::names::{CallId, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::store::{CallNews, CompleteCalls, Completed, RenewCalls, Renewal, StoreError};
 
@@ -171,7 +171,7 @@ impl RedisStore {
         let mut open: Vec<usize> = (0..wishes.len()).collect();
         while !open.is_empty() {
             let mut again = Vec::new();
-            let mut batches: HashMap<FunctionKey, Batch> = HashMap::new();
+            let mut batches: HashMap<String, Batch> = HashMap::new();
             let now = self.shared.now();
             for (place, found, is_fresh) in self.look_up(&wishes, &open, &mut remembered, &mut again).await? {
                 // Somebody may have changed a call that is ours without taking it from us.
@@ -181,7 +181,11 @@ impl RedisStore {
                     let room = Arc::clone(&found.room);
                     let one = found.moved_to(after);
                     let life = Arc::clone(one.result());
-                    batches.entry(room.function.clone()).or_insert_with(|| Batch::new(&room)).add(place, one);
+                    let batch = match batches.get_mut(&room.member) {
+                        Some(batch) => batch,
+                        None => batches.entry(room.member.clone()).or_insert_with(|| Batch::new(&room)),
+                    };
+                    batch.add(place, one);
                     unwritten[place] = Some(found).filter(|found| found.on_server.is_some());
                     granted[place] = Some(Granted { found: Found::new(room, life), reply });
                 } else if is_fresh {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 use towpath_core::call::{Call, CallRequest};
 use towpath_core::inspect::CallView;
-use towpath_core::names::{CallId, FunctionKey};
+use towpath_core::names::CallId;
 use towpath_core::store::StoreError;
 
 use super::moves::Move;
-use crate::definition::read_function_member;
+use crate::definition::read_shard_member;
 use crate::record::{Life, function_in, read_progress, read_request, read_tail, request_in};
 use crate::room::Room;
 use crate::store::RedisStore;
@@ -55,21 +55,22 @@ impl RedisStore {
         }
         if !self.shared.link.is_cluster() {
             let records = value::array("HMGET", self.shared.link.ask(&fields(&self.shared.keys.calls(), call_ids)).await?)?;
-            let function = |record: &Value| value::bytes(record).and_then(function_in);
-            return Ok(records.iter().map(|record| function(record).map(|function| self.room(&function))).collect());
+            let room = |record: &Value| value::bytes(record).and_then(function_in).map(|(function, shard)| self.shard(&function, shard));
+            return Ok(records.iter().map(room).collect());
         }
         let ask = fields(&self.shared.keys.whereabouts(), call_ids);
         let members = value::array("HMGET", self.shared.link.ask(&ask).await?)?;
-        Ok(members.iter().map(|member| value::text(member).and_then(read_function_member).map(|function| self.room(&function))).collect())
+        let room = |member: &Value| value::text(member).and_then(read_shard_member).map(|(function, shard)| self.shard(&function, shard));
+        Ok(members.iter().map(room).collect())
     }
 
     /// Calls with their outcomes, each where it was asked for.
     pub(crate) async fn load_all(&self, call_ids: &[CallId]) -> Result<Vec<Option<Found>>, StoreError> {
         let rooms = self.rooms_of(call_ids).await?;
-        let mut by_room: HashMap<&FunctionKey, (Arc<Room>, Vec<usize>)> = HashMap::new();
+        let mut by_room: HashMap<&str, (Arc<Room>, Vec<usize>)> = HashMap::new();
         for (place, room) in rooms.iter().enumerate() {
             if let Some(room) = room {
-                by_room.entry(&room.function).or_insert_with(|| (Arc::clone(room), Vec::new())).1.push(place);
+                by_room.entry(&room.member).or_insert_with(|| (Arc::clone(room), Vec::new())).1.push(place);
             }
         }
         let mut found = vec![None; call_ids.len()];

@@ -13,7 +13,7 @@ use super::load::Found;
 use crate::lane::heard;
 use crate::record::Life;
 use crate::room::Room;
-use crate::script::{Args, MOVE};
+use crate::script::MOVE;
 use crate::store::RedisStore;
 use crate::value;
 
@@ -187,7 +187,7 @@ impl RedisStore {
     /// Makes these changes, or says which calls have changed and makes none. They are of one function, unless one server has all keys.
     async fn run_moves(&self, moves: &[&(Arc<Room>, Arc<Move>)]) -> Result<Vec<usize>, StoreError> {
         let shared = &self.shared;
-        let mut args = Args::with_capacity(1 + moves.len() * 12);
+        let mut args = shared.pool.take();
         args.number(moves.len());
         for (_, one) in moves {
             args.push(one.before.call.call_id.as_str());
@@ -196,7 +196,7 @@ impl RedisStore {
             args.written(|text| one.before.write_head(text));
         }
         let inboxes: Vec<Arc<str>> = moves.iter().map(|(room, _)| shared.inbox_of(room)).collect();
-        let mut effects = Effects::new(!shared.link.is_cluster());
+        let mut effects = Effects::new(!shared.link.is_cluster(), &shared.pool);
         for (place, ((room, one), inbox)) in (1..).zip(moves.iter().zip(&inboxes)) {
             effects.gather(&room.keys, inbox, place, one);
         }
@@ -205,7 +205,9 @@ impl RedisStore {
         }
         let keys = effects.write(&mut args);
         let names: Vec<&str> = keys.iter().map(|name| &**name).collect();
-        let (reply, _) = shared.run_durably(&MOVE, &names, &args).await?;
+        let moved = shared.run_durably(&MOVE, &names, &args).await;
+        shared.pool.put(args);
+        let (reply, _) = moved?;
         let places = value::array("the move of calls", reply)?;
         Ok(places.iter().filter_map(value::number).filter_map(|place| usize::try_from(place - 1).ok()).collect())
     }

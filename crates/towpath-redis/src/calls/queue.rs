@@ -93,7 +93,7 @@ impl RedisStore {
         }
         let until = self.shared.now() + want.wait;
         // Whoever waits for one function anyway finds what is there by waiting for it.
-        if want.functions.len() > 1 || want.wait < WAITS_ANYWAY {
+        if want.functions.len() > 1 || want.wait < WAITS_ANYWAY || self.room(&want.functions[0].function).shards() > 0 {
             let taken = self.take_beside(want.clone()).await?;
             if !taken.is_empty() || want.wait.is_zero() {
                 return Ok(taken);
@@ -114,7 +114,8 @@ impl RedisStore {
         tokio::spawn(async move {
             let taken = store.take_now(&want).await;
             if taken.is_err() {
-                want.functions.iter().for_each(|wanted| store.sweep_for(&store.room(&wanted.function), &want.worker));
+                let rooms = want.functions.iter().flat_map(|wanted| store.shards(&wanted.function));
+                rooms.for_each(|room| store.sweep_for(&room, &want.worker));
             }
             if let Err(Ok(never_wanted)) = sender.send(taken) {
                 store.give_back(&want.worker, never_wanted).await;
@@ -133,8 +134,8 @@ impl RedisStore {
             ticket
         };
         let turn = Turn { store: self.clone(), ticket, want, served };
-        for wanted in &turn.want.functions {
-            self.start_reader(&self.room(&wanted.function));
+        for room in turn.want.functions.iter().flat_map(|wanted| self.shards(&wanted.function)) {
+            self.start_reader(&room);
         }
         turn
     }
@@ -162,7 +163,7 @@ impl Drop for Turn {
         self.store.shared.queue.lock().claims.retain(|claim| claim.ticket != self.ticket);
         for wanted in &self.want.functions {
             // Its reader may be blocked on its behalf: it shall look who is first now.
-            self.store.room(&wanted.function).nudge();
+            self.store.shards(&wanted.function).iter().for_each(|room| room.nudge());
         }
         if let Ok(never_taken) = self.served.try_recv()
             && !never_taken.is_empty()

@@ -1,11 +1,13 @@
 //! Ids and sequences in a Cluster, where they lie on another server than the call: an id is a function's before the call is written.
 //! One server needs none of this: its script does both at once.
 
+use std::sync::Arc;
+
 use redis::Cmd;
 use towpath_core::names::CallId;
 use towpath_core::store::StoreError;
 
-use crate::definition::read_function_member;
+use crate::definition::read_shard_member;
 use crate::room::Room;
 use crate::store::RedisStore;
 use crate::value;
@@ -16,6 +18,8 @@ pub(crate) enum Reserved {
     Sequence(u64),
     /// A call of another function has this id.
     BelongsToAnother,
+    /// The call is there already, in another stream of its function.
+    LiesIn(Arc<Room>),
 }
 
 impl RedisStore {
@@ -24,8 +28,10 @@ impl RedisStore {
             return Ok(Reserved::Sequence(0));
         }
         let place = self.whereabouts("HSETNX", call_id, Some(room));
-        if value::number(&self.shared.link.ask(&place).await?) == Some(0) && self.has_another(room, call_id).await? {
-            return Ok(Reserved::BelongsToAnother);
+        if value::number(&self.shared.link.ask(&place).await?) == Some(0)
+            && let Some(other) = self.another(room, call_id).await?
+        {
+            return Ok(if other.function == room.function { Reserved::LiesIn(other) } else { Reserved::BelongsToAnother });
         }
         let mut next = Cmd::new();
         next.arg("INCR").arg(self.shared.keys.sequence());
@@ -34,17 +40,16 @@ impl RedisStore {
         Ok(Reserved::Sequence(sequence))
     }
 
-    /// Whether the id belongs to a call of another function. What was reserved and never written belongs to nobody.
-    async fn has_another(&self, room: &Room, call_id: &CallId) -> Result<bool, StoreError> {
+    /// Where else there is a call with this id. What was reserved and never written belongs to nobody.
+    async fn another(&self, room: &Room, call_id: &CallId) -> Result<Option<Arc<Room>>, StoreError> {
         let owner = self.shared.link.ask(&self.whereabouts("HGET", call_id, None)).await?;
-        let Some(owner) = value::text(&owner).filter(|owner| *owner != room.member).and_then(read_function_member) else {
-            return Ok(false);
-        };
-        if self.has_call(&self.room(&owner), call_id).await? {
-            return Ok(true);
+        let owner = value::text(&owner).filter(|owner| *owner != room.member).and_then(read_shard_member);
+        let Some(owner) = owner.map(|(function, shard)| self.shard(&function, shard)) else { return Ok(None) };
+        if self.has_call(&owner, call_id).await? {
+            return Ok(Some(owner));
         }
         self.shared.link.ask(&self.whereabouts("HSET", call_id, Some(room))).await?;
-        Ok(false)
+        Ok(None)
     }
 
     /// Gives an id back that no call came to have.

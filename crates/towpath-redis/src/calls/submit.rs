@@ -14,10 +14,12 @@ use towpath_core::worker::HEALTHY_FOR;
 use super::inbox::ReplyTo;
 use super::reserve::Reserved;
 use super::shape::{ToSubmit, write_calls};
+use crate::keys::Keys;
 use crate::lane::heard;
+use crate::link::slot_of_key;
 use crate::record::{Life, request_in};
 use crate::room::Room;
-use crate::script::{Args, SUBMIT, SUBMIT_ONE};
+use crate::script::{SUBMIT, SUBMIT_ONE};
 use crate::store::RedisStore;
 use crate::value;
 
@@ -39,7 +41,7 @@ impl RedisStore {
     /// Most calls are simply taken, so that way is short; all others go the long way, which begins anew: a submit may be repeated.
     pub(crate) async fn submit_call(&self, call: SubmitCall) -> Result<Submitted, StoreError> {
         self.check_place(&call.request.function)?;
-        let room = self.room(&call.request.function);
+        let room = self.room_for(&call);
         let call = Arc::new(call);
         if !self.shared.link.is_cluster()
             && let Some(reply_to) = self.reply_to_at_once(&room, &call.call_id)
@@ -66,6 +68,18 @@ impl RedisStore {
             self.await_old_reply_no_more(&call.call_id);
         }
         submitted
+    }
+
+    /// The stream that a call goes to: that which everybody knows, or one of those that the function is spread over. The same call goes to
+    /// the same one again, as long as there are as many.
+    fn room_for(&self, call: &SubmitCall) -> Arc<Room> {
+        let function = &call.request.function;
+        let spread = self.serving_as_seen(function).filter(|serving| serving.shards > 0 && !serving.may_be_old());
+        // What is looked up by its function and not by its id alone is in one place.
+        match spread.filter(|_| call.request.idempotency_key.is_none() && !call.fail_without_workers) {
+            Some(serving) => self.shard(function, 1 + slot_of_key(call.call_id.as_str().as_bytes()) % serving.shards),
+            None => self.room(function),
+        }
     }
 
     /// Sends a call with those that are sent at the same time.
@@ -105,6 +119,7 @@ impl RedisStore {
             let sequence = match self.reserve(room, &call.call_id).await? {
                 Reserved::Sequence(sequence) => sequence,
                 Reserved::BelongsToAnother => return Ok(Submitted::Conflict { call_id: call.call_id.clone() }),
+                Reserved::LiesIn(shard) => return Box::pin(self.submit_to(&shard, call, reply_to)).await,
             };
             let judged = heard(self.send_submit(room, call, reply_to.clone(), sequence)).await?;
             if matches!(judged, Judged::UnknownFunction | Judged::NoWorkers | Judged::Overloaded { .. }) {
@@ -162,7 +177,7 @@ impl RedisStore {
         let (shared, now) = (&self.shared, self.shared.now());
         let cluster = shared.link.is_cluster();
         let groups = by_function(batch);
-        let mut args = Args::with_capacity(16 + batch.len() * 4 + groups.len() * 16);
+        let mut args = shared.pool.take();
         args.number(now.as_millis().saturating_sub(millis(HEALTHY_FOR)));
         args.number(now.as_millis());
         args.flag(cluster);
@@ -175,13 +190,15 @@ impl RedisStore {
         for (room, places) in &groups {
             let of_function: Vec<&ToSubmit> = places.iter().map(|place| &batch[*place].1).collect();
             let paged = !cluster && of_function.len() >= PAGED_FROM;
-            args.push(room.keys.line.as_str());
+            args.push(Keys::line(&room.function));
             args.push(room.function.name.as_str());
             args.flag(paged);
             write_calls(&of_function, &room.keys.line, (now, paged, cluster), &mut args);
             names.extend(room.keys.of_submits());
         }
-        let (reply, durability) = shared.run_durably(&SUBMIT, &names, &args).await?;
+        let submitted = shared.run_durably(&SUBMIT, &names, &args).await;
+        shared.pool.put(args);
+        let (reply, durability) = submitted?;
         let replies = match reply {
             all if value::text(&all) == Some("A") => vec![all; batch.len()],
             each => value::array("a submit", each)?,

@@ -8,7 +8,7 @@ use redis::{Cmd, Value};
 use towpath_core::call::{Call, CallCommand, CallReply, step};
 use towpath_core::ids::DeliveryId;
 use towpath_core::names::CallId;
-use towpath_core::store::{ClaimCalls, Delivery, StoreError};
+use towpath_core::store::{ClaimCalls, ClaimFunction, Delivery, StoreError};
 use towpath_core::time::{Timestamp, millis};
 
 use super::entry::{self, Entry, TIMEOUT_UNSAID};
@@ -46,25 +46,40 @@ impl RedisStore {
         }
         let mut deliveries: Vec<Delivery> = Vec::new();
         for wanted in &want.functions {
-            let left = (want.max as usize).saturating_sub(deliveries.len());
-            let count = left.min(wanted.max as usize) as u64;
-            if count == 0 {
-                continue;
-            }
-            let room = self.room(&wanted.function);
-            let mut taken = self.take_outside(&room, want, count).await?;
-            deliveries.append(&mut taken.deliveries);
-            while taken.room_left > 0 {
-                let entries = self.read_waiting(&room, want, taken.room_left).await?;
-                if entries.is_empty() {
+            let mut of_function = wanted.max as usize;
+            for room in self.shards(&wanted.function) {
+                let left = (want.max as usize).saturating_sub(deliveries.len());
+                let count = left.min(of_function) as u64;
+                if count == 0 {
                     break;
                 }
-                let more = self.take_read(&room, want, taken.room_left, entries).await?;
-                deliveries.extend(more.deliveries);
-                taken.room_left = more.room_left;
+                let taken = self.take_from(&room, want, count).await?;
+                of_function -= taken.len().min(of_function);
+                deliveries.extend(taken);
             }
         }
         Ok(deliveries)
+    }
+
+    /// Takes what waits in one room: first outside the stream, then in it.
+    async fn take_from(&self, room: &Arc<Room>, want: &ClaimCalls, count: u64) -> Result<Vec<Delivery>, StoreError> {
+        let Taken { mut deliveries, mut room_left } = self.take_outside(room, want, count).await?;
+        while room_left > 0 {
+            let entries = self.read_waiting(room, want, room_left).await?;
+            if entries.is_empty() {
+                break;
+            }
+            let more = self.take_read(room, want, room_left, entries).await?;
+            deliveries.extend(more.deliveries);
+            room_left = more.room_left;
+        }
+        Ok(deliveries)
+    }
+
+    /// The streams of the functions that somebody wants calls of.
+    fn wanted_rooms<'a>(&self, want: &'a ClaimCalls) -> Vec<(&'a ClaimFunction, Arc<Room>)> {
+        let rooms = |wanted: &'a ClaimFunction| self.shards(&wanted.function).into_iter().map(move |room| (wanted, room));
+        want.functions.iter().flat_map(rooms).collect()
     }
 
     /// The same of many functions: all are asked at once, each for its share of what the worker wants.
@@ -72,8 +87,7 @@ impl RedisStore {
         let mut deliveries: Vec<Delivery> = Vec::new();
         let left_of = |deliveries: &[Delivery]| (want.max as usize).saturating_sub(deliveries.len());
         let mut open: VecDeque<(Arc<Room>, u64)> = VecDeque::with_capacity(want.functions.len());
-        for wanted in &want.functions {
-            let room = self.room(&wanted.function);
+        for (wanted, room) in self.wanted_rooms(want) {
             let most = left_of(&deliveries).min(wanted.max as usize) as u64;
             let taken = self.take_outside(&room, want, most).await?;
             deliveries.extend(taken.deliveries);

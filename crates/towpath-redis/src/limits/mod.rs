@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `mod` | the moves; asks again when the window in a key was another one |
 //! | `crowd` | which checks go together |
+//! | `list` | which limits are in use, for people |
 //! | `wire` | a check as words of the script, and its reply back |
 
 mod crowd;
+mod list;
 mod wire;
 
 use async_trait::async_trait;
@@ -18,6 +20,7 @@ use towpath_core::time::Micros;
 use crate::link::trouble;
 use crate::store::RedisStore;
 pub(crate) use crowd::Crowds;
+pub(crate) use list::Notebook;
 use wire::{Question, Said, Verb};
 
 /// A check is put so often. Our clock is corrected by the first answer, so only an edge passed meanwhile makes a second one wrong.
@@ -27,7 +30,9 @@ const ATTEMPTS: usize = 3;
 impl LimitStore for RedisStore {
     async fn take(&self, check: &Check) -> Result<LimitReply, StoreError> {
         let verb = if check.writes() { Verb::Commit } else { Verb::Peek };
-        self.ask_limit(check, verb).await
+        let reply = self.ask_limit(check, verb).await?;
+        self.note_limits(check, &reply).await;
+        Ok(reply)
     }
 
     async fn reset(&self, scope: &LimitScope, rules: &Rules) -> Result<u64, StoreError> {

@@ -47,6 +47,7 @@ use spare::Spares;
 pub(crate) use error::{checked, trouble};
 pub(crate) use reply::Reply;
 pub(crate) use sentinel::Testimony;
+pub(crate) use slots::slot_of_key;
 
 /// How long reads block that must notice soon when they were forgotten.
 pub(crate) const BLOCK_SHORT: Duration = Duration::from_secs(5);
@@ -215,6 +216,15 @@ impl Link {
         args: &Args,
         behind: &[Cmd],
     ) -> Result<(Value, Vec<Value>), StoreError> {
+        if behind.is_empty()
+            && let Way::Single(line) = &*self.way
+            && let Some(spare) = self.spares.lend(line).await
+        {
+            let reply = spare.run(&script.sha, keys, args).await?;
+            if !error::is_no_script(&reply) {
+                return Ok((checked(reply)?, Vec::new()));
+            }
+        }
         let mut command = script.command(keys, args.len(), args.bytes());
         for word in args.words() {
             command.arg(word);
@@ -225,7 +235,7 @@ impl Link {
     async fn run_command(&self, script: &Script, command: Cmd, behind: &[Cmd]) -> Result<(Value, Vec<Value>), StoreError> {
         let mut commands = vec![command];
         commands.extend_from_slice(behind);
-        let mut replies = self.send_script(&commands, behind).await?.into_iter();
+        let mut replies = self.send_for(&commands, behind).await?.into_iter();
         let mut reply = replies.next().unwrap_or(Value::Nil);
         if error::is_no_script(&reply) {
             let mut load = Cmd::new();
@@ -292,16 +302,6 @@ impl Link {
     /// Asks several things at once, the last of which may wait until replicas have what was written.
     pub(crate) async fn ask_and_wait(&self, commands: &[Cmd]) -> Result<Vec<Value>, StoreError> {
         self.send_for(commands, commands).await
-    }
-
-    async fn send_script(&self, commands: &[Cmd], behind: &[Cmd]) -> Result<Vec<Value>, StoreError> {
-        if behind.is_empty()
-            && let Way::Single(line) = &*self.way
-            && let Some(spare) = self.spares.lend(line).await
-        {
-            return spare.send(commands).await;
-        }
-        self.send_for(commands, behind).await
     }
 
     async fn send_for(&self, commands: &[Cmd], that_wait: &[Cmd]) -> Result<Vec<Value>, StoreError> {

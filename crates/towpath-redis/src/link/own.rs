@@ -11,6 +11,7 @@ use towpath_core::store::StoreError;
 use super::dial::{Greeted, Stream};
 use super::reply::{self, Reply};
 use crate::options::Address;
+use crate::script::Args;
 
 /// So much is read at once, if so much is there.
 const READ_AHEAD: usize = 64 * 1024;
@@ -22,12 +23,14 @@ pub(super) struct OwnWire {
     pub(super) client_id: i64,
     stream: Box<dyn Stream>,
     buffer: BytesMut,
+    /// What is about to be sent. It is kept: scripts take a hundred kilobytes at a time.
+    outgoing: Vec<u8>,
 }
 
 impl OwnWire {
     pub(super) fn new(address: &Address, greeted: Greeted) -> Self {
         let Greeted { stream, client_id } = greeted;
-        Self { address: address.clone(), client_id, stream, buffer: BytesMut::new() }
+        Self { address: address.clone(), client_id, stream, buffer: BytesMut::new(), outgoing: Vec::new() }
     }
 
     /// Asks. After an error nobody knows what became of it, and the connection is of no use any more.
@@ -36,15 +39,18 @@ impl OwnWire {
         self.hear().await
     }
 
-    /// Asks several things at once. An error reply stands in its place.
-    pub(super) async fn ask_all(&mut self, commands: &[Cmd]) -> Result<Vec<Value>, StoreError> {
-        self.tell(commands).await?;
-        let mut replies = Vec::with_capacity(commands.len());
-        for _ in commands {
-            let text = self.read().await.map_err(|failure| self.broke(&failure))?;
-            replies.push(redis::parse_redis_value(&text).map_err(|_| self.broke(&no_reply()))?);
+    /// Runs a script that the server knows. An error reply is a reply.
+    pub(super) async fn run(&mut self, sha: &str, keys: &[&str], args: &Args) -> Result<Value, StoreError> {
+        let mut outgoing = std::mem::take(&mut self.outgoing);
+        outgoing.clear();
+        write_script(&mut outgoing, sha, keys, args);
+        let written = self.write(&outgoing).await;
+        if outgoing.capacity() <= KEPT_MAX {
+            self.outgoing = outgoing;
         }
-        Ok(replies)
+        written.map_err(|failure| self.broke(&failure))?;
+        let text = self.read().await.map_err(|failure| self.broke(&failure))?;
+        redis::parse_redis_value(&text).map_err(|_| self.broke(&no_reply()))
     }
 
     /// Sends what will be answered one after the other.
@@ -96,6 +102,65 @@ impl OwnWire {
     }
 }
 
+/// `EVALSHA` as it goes over the wire.
+fn write_script(outgoing: &mut Vec<u8>, sha: &str, keys: &[&str], args: &Args) {
+    let key_bytes: usize = keys.iter().map(|key| key.len() + 16).sum();
+    outgoing.reserve(128 + key_bytes + args.bytes() + args.len() * 16);
+    write_number(outgoing, b'*', 3 + keys.len() + args.len());
+    let mut count = [0; 20];
+    let count = decimal(keys.len(), &mut count);
+    let head = [b"EVALSHA", sha.as_bytes(), count];
+    for word in head.into_iter().chain(keys.iter().map(|key| key.as_bytes())).chain(args.words()) {
+        write_number(outgoing, b'$', word.len());
+        outgoing.extend_from_slice(word);
+        outgoing.extend_from_slice(b"\r\n");
+    }
+}
+
+fn write_number(outgoing: &mut Vec<u8>, kind: u8, number: usize) {
+    outgoing.push(kind);
+    outgoing.extend_from_slice(decimal(number, &mut [0; 20]));
+    outgoing.extend_from_slice(b"\r\n");
+}
+
+/// The digits of a number, without the detour through formatting: there are thousands of them in a batch.
+fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
+    let mut from = digits.len();
+    loop {
+        from -= 1;
+        digits[from] = b'0' + u8::try_from(number % 10).unwrap_or_default();
+        number /= 10;
+        if number == 0 {
+            return &digits[from..];
+        }
+    }
+}
+
 fn no_reply() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "what it sent is no reply")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_goes_over_the_wire_as_the_client_library_would_write_it() {
+        let mut args = Args::default();
+        args.push("a\r\nb");
+        args.push("");
+        args.number(1_234_567_890);
+        let mut written = Vec::new();
+        write_script(&mut written, "0123", &["k1", "k2"], &args);
+        let mut same = Cmd::new();
+        same.arg("EVALSHA").arg("0123").arg(2).arg("k1").arg("k2").arg("a\r\nb").arg("").arg(1_234_567_890);
+        assert_eq!(String::from_utf8(written).unwrap(), String::from_utf8(same.get_packed_command()).unwrap());
+    }
+
+    #[test]
+    fn numbers_are_written_as_people_write_them() {
+        for number in [0, 9, 10, 255, 100_000, usize::MAX] {
+            assert_eq!(decimal(number, &mut [0; 20]), number.to_string().as_bytes());
+        }
+    }
 }

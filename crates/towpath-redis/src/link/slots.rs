@@ -50,7 +50,7 @@ pub(super) fn slot_of(command: &Cmd) -> Option<u16> {
     key_of(command).map(slot_of_key)
 }
 
-pub(super) fn slot_of_key(key: &[u8]) -> u16 {
+pub(crate) fn slot_of_key(key: &[u8]) -> u16 {
     crc16(tag(key)) % SLOTS
 }
 

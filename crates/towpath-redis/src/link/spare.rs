@@ -3,15 +3,16 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use redis::{Cmd, Value};
+use redis::Value;
 use towpath_core::store::StoreError;
 
 use super::error;
 use super::line::{ANSWER_WITHIN, Line};
 use super::own::OwnWire;
+use crate::script::Args;
 
-/// Calls are taken by one script at a time and moved by one: more than two are seldom of use.
-const MOST: usize = 2;
+/// Calls are taken by one script at a time and moved by one; locks and limits come beside them.
+const MOST: usize = 4;
 
 #[derive(Default)]
 pub(super) struct Spares {
@@ -59,17 +60,17 @@ impl Spares {
 }
 
 impl Spare<'_> {
-    /// Sends all at once. An error reply stands in its place.
-    pub(super) async fn send(mut self, commands: &[Cmd]) -> Result<Vec<Value>, StoreError> {
-        let Some(mut wire) = self.wire.take() else { return Ok(Vec::new()) };
-        let asked = tokio::time::timeout(ANSWER_WITHIN, wire.ask_all(commands)).await;
-        let replies = asked.map_err(|_| error::silent(&wire.address))??;
-        if replies.iter().any(error::is_demoted) {
+    /// Runs a script that the server knows. An error reply is a reply.
+    pub(super) async fn run(mut self, sha: &str, keys: &[&str], args: &Args) -> Result<Value, StoreError> {
+        let Some(mut wire) = self.wire.take() else { return Ok(Value::Nil) };
+        let asked = tokio::time::timeout(ANSWER_WITHIN, wire.run(sha, keys, args)).await;
+        let reply = asked.map_err(|_| error::silent(&wire.address))??;
+        if error::is_demoted(&reply) {
             self.line.forget_server(&wire.address);
         } else {
             self.wire = Some(wire);
         }
-        Ok(replies)
+        Ok(reply)
     }
 }
 

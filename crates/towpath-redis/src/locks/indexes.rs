@@ -72,6 +72,34 @@ impl RedisStore {
         Ok(())
     }
 
+    /// Writes down, where the script cannot, that lists shall have this until then. That it may fail costs a list its line.
+    pub(super) async fn note_used(&self, member: &str, until: Timestamp) {
+        let keys = &self.shared.locks.keys;
+        if !keys.is_cluster {
+            return;
+        }
+        let mut note = Cmd::new();
+        note.arg("ZADD").arg(&keys.used).arg("GT").arg(until.as_millis()).arg(member);
+        if let Err(error) = self.shared.link.ask_all(&[self.sweep_used(), note]).await {
+            tracing::debug!(%error, member, "what lists shall have was not kept");
+        }
+    }
+
+    fn sweep_used(&self) -> Cmd {
+        let mut sweep = Cmd::new();
+        sweep.arg("ZREMRANGEBYSCORE").arg(&self.shared.locks.keys.used).arg("-inf").arg(self.shared.now().as_millis());
+        sweep
+    }
+
+    /// What lists shall have besides our own tenures.
+    pub(super) async fn used(&self) -> Result<Vec<HeldScope>, StoreError> {
+        let mut ask = Cmd::new();
+        ask.arg("ZRANGE").arg(&self.shared.locks.keys.used).arg(0).arg(-1);
+        let replies = self.shared.link.ask_all(&[self.sweep_used(), ask]).await?;
+        let members = replies.into_iter().nth(1).map_or(Ok(Vec::new()), |reply| value::array("ZRANGE", value::checked(reply)?))?;
+        Ok(members.iter().filter_map(|member| read_member(value::text(member)?)).collect())
+    }
+
     /// Locks whose lease is over by the index, the earliest first, and by scope at one instant.
     pub(crate) async fn ended_leases(&self, now: Timestamp, limit: usize) -> Result<Vec<(Timestamp, LockScope)>, StoreError> {
         let mut ask = Cmd::new();

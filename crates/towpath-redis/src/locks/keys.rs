@@ -16,6 +16,9 @@ pub(crate) struct SharedKeys {
     prefix: String,
     /// Sorted set: scope by the end of its lease.
     pub(crate) index: String,
+    /// Sorted set: what lists shall have that is in no other index, by until when: queues, old workflows' locks that were met, and all that
+    /// semaphores and read/write locks are.
+    pub(crate) used: String,
     /// List: the latest forced releases, the newest first.
     pub(crate) audit: String,
     /// What stands before an execution's id in the set of what it holds.
@@ -31,6 +34,7 @@ impl SharedKeys {
         Self {
             prefix: prefix.to_owned(),
             index: format!("{prefix}:lock:index"),
+            used: format!("{prefix}:lock:used"),
             audit: format!("{prefix}:lock:audit"),
             executions: format!("{prefix}:lock:exec:"),
             channels: format!("{prefix}:wake:{database}:"),
@@ -44,11 +48,11 @@ impl SharedKeys {
     }
 
     pub(crate) fn lock(&self, scope: &LockScope) -> LockKeys {
-        let counter = format!("{COUNTER}{scope}");
+        let counter = scope.key();
         // A name with a hash tag of its own lies where that says.
         let place = if self.is_cluster { tagged(&counter) } else { format!("{{{counter}}}") };
         let own = |room: &str| format!("{}:{place}:{room}", self.prefix);
-        let seeds_meta = format!("{counter}{META}");
+        let seeds_meta = scope.meta_key();
         LockKeys {
             meta: if self.is_cluster { own("meta") } else { seeds_meta.clone() },
             record: own("s"),
@@ -111,7 +115,7 @@ impl LockKeys {
     pub(crate) fn in_order<'a>(&'a self, shared: &'a SharedKeys) -> Vec<&'a str> {
         let mut keys = vec![&*self.counter, &*self.meta, &*self.record, &*self.waiters, &*self.alive];
         if !shared.is_cluster {
-            keys.push(&shared.index);
+            keys.extend([&*shared.index, &*shared.used]);
         }
         keys
     }
@@ -126,13 +130,22 @@ pub(crate) struct PermitKeys {
 }
 
 impl PermitKeys {
-    /// In the order in which the scripts want them.
-    pub(crate) fn in_order(&self) -> [&str; 6] {
+    /// Its own, which lie together.
+    pub(crate) fn own(&self) -> [&str; 6] {
         self.all.each_ref().map(String::as_str)
+    }
+
+    /// In the order in which the scripts want them.
+    pub(crate) fn in_order<'a>(&'a self, shared: &'a SharedKeys) -> Vec<&'a str> {
+        let mut keys = self.own().to_vec();
+        if !shared.is_cluster {
+            keys.push(&shared.used);
+        }
+        keys
     }
 }
 
-/// How an execution's set names a lock.
+/// How an execution's set, and that of all that is in use, names a lock.
 pub(crate) fn lock_member(scope: &LockScope) -> String {
     format!("lock:{scope}")
 }
@@ -143,7 +156,7 @@ fn permit_member(kind: PermitKind, scope: &LockScope) -> String {
 
 /// Why a scope cannot be kept in a Cluster.
 pub(crate) fn unfit_for_cluster(scope: &LockScope) -> Option<String> {
-    let counter = format!("{COUNTER}{scope}");
+    let counter = scope.key();
     let fits = hash_tag(&counter).is_some() || !counter.contains(['{', '}']);
     (!fits).then(|| {
         format!("the name of lock '{scope}' has a brace without its partner, which a Redis Cluster cannot place: choose another name")
@@ -197,7 +210,7 @@ mod tests {
         }
         for text in ["a", "{a}", "a}", "{", "}{"] {
             let of = keys.permits(PermitKind::Semaphore, &scope(text));
-            let slots: std::collections::HashSet<String> = of.in_order().into_iter().map(slot).collect();
+            let slots: std::collections::HashSet<String> = of.own().into_iter().map(slot).collect();
             assert_eq!(slots.len(), 1, "{text}");
         }
     }

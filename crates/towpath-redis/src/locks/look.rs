@@ -3,11 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 
 use redis::{Cmd, Value};
-use towpath_core::inspect::{LockPage, LockQuery, LockView, PageRequest, PermitView};
+use towpath_core::inspect::{LockPage, LockQuery, LockView, PageRequest, PermitPage, PermitView};
 use towpath_core::lock::{Counter, Fence, LockState, Waiter};
 use towpath_core::names::{ExecutionId, LockId, LockScope, WaiterId};
 use towpath_core::permit::{Permit, PermitKind, PermitState};
-use towpath_core::store::StoreError;
+use towpath_core::store::{HeldScope, StoreError, StoreTrouble};
 use towpath_core::time::Timestamp;
 
 use super::keys::SharedKeys;
@@ -16,23 +16,42 @@ use super::{corrupt, scripts};
 use crate::store::RedisStore;
 use crate::value;
 
+const MAY_NOT_SCAN: &str = "the user of the Redis server may not look at the names of keys: let an administrator add +scan to its rights, or \
+     ask without a scan";
+
+fn limit_of(query: &LockQuery) -> usize {
+    query.limit.min(PageRequest::LIMIT_MAX) as usize
+}
+
+/// Those that the query is about, in order.
+fn meant(query: &LockQuery, mut scopes: BTreeSet<LockScope>) -> impl Iterator<Item = LockScope> {
+    if let Some(after) = &query.after {
+        scopes = scopes.split_off(after);
+        scopes.remove(after);
+    }
+    scopes.into_iter().filter(|scope| scope.as_str().starts_with(&query.prefix))
+}
+
 impl RedisStore {
     pub(crate) async fn lock_view(&self, scope: &LockScope) -> Result<Option<LockView>, StoreError> {
         let state = self.lock_state(scope).await?;
         Ok(LockView::of(scope, &state, self.shared.now()))
     }
 
-    /// By the names of keys, so that old workflows' locks are listed too. Where names must not be looked at, by our own index.
+    /// By our own indexes and the scopes that the query names; on wish by the names of keys, so that no old workflow's lock is missed.
     pub(crate) async fn lock_page(&self, query: &LockQuery) -> Result<LockPage, StoreError> {
-        let limit = query.limit.min(PageRequest::LIMIT_MAX) as usize;
-        let mut scopes = self.scopes_in_use(&query.prefix).await?;
-        if let Some(after) = &query.after {
-            scopes = scopes.split_off(after);
-            scopes.remove(after);
+        let mut scopes = BTreeSet::from_iter(query.also.iter().cloned());
+        scopes.extend(self.indexed_scopes().await?);
+        scopes.extend(self.used().await?.into_iter().filter_map(|used| match used {
+            HeldScope::Lock(scope) => Some(scope),
+            HeldScope::Permit(..) => None,
+        }));
+        if query.scan {
+            scopes.extend(self.named_scopes(&query.prefix).await?);
         }
-        let mut items = Vec::new();
-        for scope in &scopes {
-            if let Some(view) = self.lock_view(scope).await?.filter(LockView::is_in_use) {
+        let (limit, mut items) = (limit_of(query), Vec::new());
+        for scope in meant(query, scopes) {
+            if let Some(view) = self.lock_view(&scope).await?.filter(LockView::is_in_use) {
                 if items.len() == limit {
                     let next = items.last().map(|view: &LockView| view.scope.clone());
                     return Ok(LockPage { items, next });
@@ -43,18 +62,37 @@ impl RedisStore {
         Ok(LockPage { items, next: None })
     }
 
-    async fn scopes_in_use(&self, prefix: &str) -> Result<BTreeSet<LockScope>, StoreError> {
-        let keys = &self.shared.locks.keys;
-        let names = match self.shared.link.key_names(&SharedKeys::pattern(prefix)).await? {
-            Some(names) => names.iter().filter_map(|name| keys.scope_of(std::str::from_utf8(name).ok()?)).collect(),
-            None => {
-                let mut ask = Cmd::new();
-                ask.arg("ZRANGE").arg(&keys.index).arg(0).arg(-1);
-                let listed = value::array("ZRANGE", self.shared.link.ask(&ask).await?)?;
-                listed.iter().filter_map(|scope| LockScope::new(value::text(scope)?).ok()).collect::<BTreeSet<_>>()
+    pub(crate) async fn permit_page(&self, kind: PermitKind, query: &LockQuery) -> Result<PermitPage, StoreError> {
+        let of_kind = self.used().await?.into_iter().filter_map(|used| match used {
+            HeldScope::Permit(used_as, scope) => (used_as == kind).then_some(scope),
+            HeldScope::Lock(_) => None,
+        });
+        let (limit, mut items) = (limit_of(query), Vec::new());
+        for scope in meant(query, of_kind.collect()) {
+            if let Some(view) = self.permit_view(kind, &scope).await?.filter(PermitView::is_in_use) {
+                if items.len() == limit {
+                    let next = items.last().map(|view: &PermitView| view.scope.clone());
+                    return Ok(PermitPage { items, next });
+                }
+                items.push(view);
             }
+        }
+        Ok(PermitPage { items, next: None })
+    }
+
+    async fn indexed_scopes(&self) -> Result<Vec<LockScope>, StoreError> {
+        let mut ask = Cmd::new();
+        ask.arg("ZRANGE").arg(&self.shared.locks.keys.index).arg(0).arg(-1);
+        let listed = value::array("ZRANGE", self.shared.link.ask(&ask).await?)?;
+        Ok(listed.iter().filter_map(|scope| LockScope::new(value::text(scope)?).ok()).collect())
+    }
+
+    async fn named_scopes(&self, prefix: &str) -> Result<Vec<LockScope>, StoreError> {
+        let keys = &self.shared.locks.keys;
+        let Some(names) = self.shared.link.key_names(&SharedKeys::pattern(prefix)).await? else {
+            return Err(StoreError::Unavailable(StoreTrouble::NotAllowed(MAY_NOT_SCAN.to_owned())));
         };
-        Ok(names.into_iter().filter(|scope| scope.as_str().starts_with(prefix)).collect())
+        Ok(names.iter().filter_map(|name| keys.scope_of(std::str::from_utf8(name).ok()?)).collect())
     }
 
     pub(super) async fn lock_state(&self, scope: &LockScope) -> Result<LockState, StoreError> {
@@ -77,12 +115,12 @@ impl RedisStore {
 
     pub(crate) async fn permit_view(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
         let state = self.permit_state(kind, scope).await?;
-        Ok(PermitView::of(&state, self.shared.now()))
+        Ok(PermitView::of(scope, &state, self.shared.now()))
     }
 
     pub(super) async fn permit_state(&self, kind: PermitKind, scope: &LockScope) -> Result<PermitState, StoreError> {
         let keys = self.permit_keys(kind, scope);
-        let looked = keys.in_order();
+        let looked = keys.own();
         let reply = self.shared.link.run(&scripts::LOOK_AT_PERMITS, &looked, &[]).await.map_err(|error| corrupt(error, &looked))?;
         let parts = value::array("a look at permits", reply)?;
         let [ends, rows, waiters, alive, weights, numbers] = parts.as_slice() else {

@@ -1,12 +1,14 @@
 //! The moves of exclusive locks: each is one script, named as the move.
 
+use std::time::Duration;
+
 use redis::Cmd;
 use towpath_core::lock::{
     self, AcquireLock, AcquireReply, Busy, BusyWith, CancelLock, CancelReply, EndBy, EndLock, EndReply, Grant, Holder, LastRelease,
     LockState, Previous, ReapReply, ReleaseLock, ReleaseReply, RenewLock, RenewReply,
 };
 use towpath_core::names::{ExecutionId, LockId, LockScope, WaiterId};
-use towpath_core::store::StoreError;
+use towpath_core::store::{StoreError, StoreTrouble};
 use towpath_core::time::{Timestamp, millis};
 
 use super::keys::{LockKeys, lock_member};
@@ -28,10 +30,7 @@ impl RedisStore {
         let now = self.shared.now();
         let reply = match self.ask_for(&keys, want, now).await {
             // It happened, but is not kept as well as was asked for: nobody shall hold it.
-            Err(error @ StoreError::Unknown(_)) if self.shared.guarantee.asks_replicas() => {
-                self.undo(want).await;
-                return Err(error);
-            }
+            Err(StoreError::Unknown(why)) if self.shared.guarantee.asks_replicas() => return Err(self.undo(want, why).await),
             reply => reply?,
         };
         if let AcquireReply::Granted(grant) | AcquireReply::Reentered(grant) = &reply {
@@ -39,6 +38,11 @@ impl RedisStore {
             let is_new = matches!(reply, AcquireReply::Granted(_));
             let meta = is_new.then(|| identity(want, now) + &format!("{},\"towpath\":1}}", grant.fence));
             self.keep_index(&keys, &want.scope, Indexed::Until(grant.lease_end, meta)).await;
+        }
+        if let AcquireReply::Busy(busy) = &reply
+            && let Some(for_long) = listed_for(busy, want)
+        {
+            self.note_used(&lock_member(&want.scope), now + for_long).await;
         }
         Ok(reply)
     }
@@ -55,10 +59,16 @@ impl RedisStore {
         read_acquired(&said, want, now)
     }
 
-    async fn undo(&self, want: &AcquireLock) {
+    /// What the caller is told: that nothing is held, if that is sure.
+    async fn undo(&self, want: &AcquireLock, why: String) -> StoreError {
         let question = CancelLock { scope: want.scope.clone(), request_id: want.request_id.clone(), waiter: want.waiter.clone() };
-        if let Err(error) = self.cancel_lock(&question).await {
-            tracing::warn!(%error, scope = %want.scope, "a lock that is not kept well enough stays until its lease ends");
+        match self.cancel_lock(&question).await {
+            Ok(CancelReply::WasGranted { .. }) => StoreError::Unavailable(StoreTrouble::NotDurable(why)),
+            Ok(CancelReply::Cancelled | CancelReply::NotQueued) => StoreError::Unknown(why),
+            Err(error) => {
+                tracing::warn!(%error, scope = %want.scope, "a lock that is not kept well enough stays until its lease ends");
+                StoreError::Unknown(why)
+            }
         }
     }
 
@@ -218,6 +228,12 @@ impl RedisStore {
     pub(super) async fn run_lock(&self, script: &Script, keys: &LockKeys, args: &Args) -> Result<Said, StoreError> {
         self.run_scope(script, &keys.in_order(&self.shared.locks.keys), args).await
     }
+}
+
+/// How long a list shall have a lock that is not ours, or not yet.
+fn listed_for(busy: &Busy, want: &AcquireLock) -> Option<Duration> {
+    let theirs = matches!(busy.with, BusyWith::Legacy(_)).then(|| busy.free_in.unwrap_or(super::indexes::OUTLIVES));
+    theirs.max(busy.rank.map(|_| want.waiter_ttl))
 }
 
 /// The sidecar up to its fence, which the script knows.

@@ -3,7 +3,7 @@
 use towpath_core::lock::RenewReply;
 use towpath_core::names::{ExecutionId, WaiterId};
 use towpath_core::permit::{AcquirePermit, PermitBusy, PermitGrant, PermitReply, ReleaseBy, ReleasePermit, RenewPermit};
-use towpath_core::store::StoreError;
+use towpath_core::store::{StoreError, StoreTrouble};
 use towpath_core::time::{Timestamp, millis};
 
 use super::said::Said;
@@ -20,21 +20,30 @@ impl RedisStore {
         }
         let now = self.shared.now();
         let args = acquire_args(self.lock_args(&keys.member, now), want);
-        let said = match self.run_lock_durably(&scripts::ACQUIRE_PERMIT, &keys.in_order(), &args).await {
+        let said = match self.run_lock_durably(&scripts::ACQUIRE_PERMIT, &keys.in_order(&self.shared.locks.keys), &args).await {
             // It happened, but is not kept as well as was asked for: nobody shall hold it.
-            Err(error @ StoreError::Unknown(_)) if self.shared.guarantee.asks_replicas() => {
-                self.undo_permit(want).await;
-                return Err(error);
-            }
+            Err(StoreError::Unknown(why)) if self.shared.guarantee.asks_replicas() => return Err(self.undo_permit(want, why).await),
             said => said?,
         };
-        read_acquired(&said, now)
+        let reply = read_acquired(&said, now)?;
+        match &reply {
+            PermitReply::Granted(grant) => self.note_used(&keys.member, grant.lease_end).await,
+            PermitReply::Busy(busy) if busy.rank.is_some() => self.note_used(&keys.member, now + want.waiter_ttl).await,
+            _ => {}
+        }
+        Ok(reply)
     }
 
-    async fn undo_permit(&self, want: &AcquirePermit) {
+    /// What the caller is told: that nothing is held, if that is sure.
+    async fn undo_permit(&self, want: &AcquirePermit, why: String) -> StoreError {
         let by = ReleaseBy::Permit { lock_id: want.lock_id.clone(), fence: None };
-        if let Err(error) = self.release_permit(&ReleasePermit { kind: want.kind, scope: want.scope.clone(), by }).await {
-            tracing::warn!(%error, scope = %want.scope, "units that are not kept well enough stay taken until their lease ends");
+        match self.release_permit(&ReleasePermit { kind: want.kind, scope: want.scope.clone(), by }).await {
+            Ok(1..) => StoreError::Unavailable(StoreTrouble::NotDurable(why)),
+            Ok(0) => StoreError::Unknown(why),
+            Err(error) => {
+                tracing::warn!(%error, scope = %want.scope, "units that are not kept well enough stay taken until their lease ends");
+                StoreError::Unknown(why)
+            }
         }
     }
 
@@ -45,9 +54,13 @@ impl RedisStore {
         args.push(lease.lock_id.as_str());
         args.number(lease.fence);
         args.number(millis(lease.lease));
-        let said = self.run_scope(&scripts::RENEW_PERMIT, &keys.in_order(), &args).await?;
+        let said = self.run_scope(&scripts::RENEW_PERMIT, &keys.in_order(&self.shared.locks.keys), &args).await?;
         match said.outcome() {
-            "renewed" => Ok(RenewReply::Renewed { now, lease_end: said.instant(1)?, legacy_attempts: 0, healed: false }),
+            "renewed" => {
+                let lease_end = said.instant(1)?;
+                self.note_used(&keys.member, lease_end).await;
+                Ok(RenewReply::Renewed { now, lease_end, legacy_attempts: 0, healed: false })
+            }
             "lost" => Ok(RenewReply::Lost(said.lost(1)?)),
             _ => Err(said.strange()),
         }
@@ -73,7 +86,7 @@ impl RedisStore {
                 args.push("");
             }
         }
-        let gone = self.run_value(&scripts::RELEASE_PERMIT, &keys.in_order(), &args).await?;
+        let gone = self.run_value(&scripts::RELEASE_PERMIT, &keys.in_order(&self.shared.locks.keys), &args).await?;
         let count = value::number(&gone).ok_or_else(|| value::strange("a release of permits", &gone))?;
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }

@@ -8,7 +8,7 @@
 use futures_util::{StreamExt, TryStreamExt, stream};
 use redis::Value;
 use towpath_core::inspect::{FunctionCounts, FunctionView};
-use towpath_core::names::{FunctionKey, WorkerId};
+use towpath_core::names::{FunctionKey, FunctionName, WorkerId};
 use towpath_core::store::StoreError;
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR};
@@ -16,8 +16,10 @@ use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR};
 use super::peers::is_old;
 use super::reply::{arguments, command, half_done, instant, next, read};
 use super::scripts;
-use crate::definition::{function_member, read_definition, read_function_member, write_definition};
+use crate::definition::{function_member, read_definition, read_shard_member, shard_member, write_definition};
+use crate::link::trouble;
 use crate::record::life_submitted_at;
+use crate::room::Room;
 use crate::store::RedisStore;
 
 /// How many functions are looked at in one breath.
@@ -55,8 +57,54 @@ impl RedisStore {
         mode: Definition,
         offered: Option<Offered<'_>>,
     ) -> Result<Changed, StoreError> {
-        let keys = self.shared.keys.function(&function.key);
-        let add = command("SADD", &[self.shared.keys.functions(), function_member(&function.key)]);
+        let spread_over = self.room_for_shards(function).await?;
+        let mut changed = Changed { definition: false, offer: false };
+        for shard in 0..=spread_over {
+            let of_shard = self.write_shard_offer(function, shard, mode, offered.as_ref()).await?;
+            changed = Changed { definition: changed.definition || of_shard.definition, offer: changed.offer || of_shard.offer };
+        }
+        Ok(changed)
+    }
+
+    /// Over how many more streams a function is to be spread. Another function may have the name of one of them.
+    async fn room_for_shards(&self, function: &FunctionDefinition) -> Result<u16, StoreError> {
+        if let Some(problem) = function.limits.problem() {
+            return Err(trouble(format!("function '{}' cannot be kept so: {problem}", function.key)));
+        }
+        let shards = function.limits.shards.unwrap_or(0);
+        let FunctionKey { scope, name } = &function.key;
+        let of_another =
+            |shard: u16| FunctionName::new(format!("{name}#{shard}")).ok().map(|name| FunctionKey { scope: scope.clone(), name });
+        let mut in_the_way: Vec<String> = (1..=shards).filter_map(of_another).map(|other| function_member(&other)).collect();
+        if let Some((of, shard)) = name.as_str().rsplit_once('#')
+            && let (Ok(of), Ok(shard)) = (FunctionName::new(of), shard.parse::<u16>())
+        {
+            in_the_way.push(shard_member(&FunctionKey { scope: scope.clone(), name: of }, shard.max(1)));
+        }
+        if !in_the_way.is_empty() {
+            let there = self.members_of_the_set().await?;
+            let there = there.iter().map(|(function, shard)| shard_member(function, *shard));
+            if there.into_iter().any(|member| in_the_way.contains(&member)) {
+                return Err(trouble(format!(
+                    "function '{}' cannot be told from a stream of another function: a name that ends with # and a number, and a \
+                     function with shards whose name is the rest, do not go together; choose another name or no shards",
+                    function.key
+                )));
+            }
+        }
+        self.room(&function.key).note_shards(shards);
+        Ok(shards)
+    }
+
+    async fn write_shard_offer(
+        &self,
+        function: &FunctionDefinition,
+        shard: u16,
+        mode: Definition,
+        offered: Option<&Offered<'_>>,
+    ) -> Result<Changed, StoreError> {
+        let keys = self.shared.keys.shard(&function.key, shard);
+        let add = command("SADD", &[self.shared.keys.functions(), shard_member(&function.key, shard)]);
         self.shared.link.ask(&add).await?;
         let limit = |limit: Option<String>| limit.unwrap_or_default();
         let arguments = arguments![
@@ -65,9 +113,10 @@ impl RedisStore {
             write_definition(function)?,
             limit(function.limits.max_backlog.map(|limit| limit.to_string())),
             limit(function.limits.max_concurrent.map(|limit| limit.to_string())),
-            offered.as_ref().map_or("", |offered| offered.worker.as_str()),
-            limit(offered.as_ref().and_then(|offered| offered.concurrency).map(|limit| limit.to_string())),
+            offered.map_or("", |offered| offered.worker.as_str()),
+            limit(offered.and_then(|offered| offered.concurrency).map(|limit| limit.to_string())),
             self.shared.now().as_millis(),
+            limit(function.limits.shards.map(|shards| shards.to_string())),
         ];
         let reply = self.shared.link.run(&scripts::OFFER, &[&keys.definition, &keys.stream, &keys.workers], &arguments).await?;
         let (definition, offer): (String, String) = read(reply)?;
@@ -93,36 +142,49 @@ impl RedisStore {
     pub(super) async fn forget_function(&self, function: &FunctionKey) -> Result<bool, StoreError> {
         // An old worker that has left says so to nobody, and one that came has not told us.
         self.look_at_peers_now(std::slice::from_ref(function)).await?;
-        let keys = self.shared.keys.function(function);
-        let touched = [keys.definition.as_str(), &keys.workers, &keys.counts, &keys.index];
-        let reply: Vec<String> = read(self.shared.link.run(&scripts::FORGET, &touched, &[]).await?)?;
-        if reply.first().is_none_or(|word| word != "forgotten") {
-            return Ok(false);
-        }
-        if reply.get(1).is_some_and(|left| left == "empty") {
-            self.take_from_the_set(function).await.map_err(half_done)?;
+        // The first of its streams last: as long as it is known, so is the function.
+        for room in self.shards(function).into_iter().rev() {
+            let keys = &room.keys;
+            let touched = [keys.definition.as_str(), &keys.workers, &keys.counts, &keys.index];
+            let reply: Vec<String> = read(self.shared.link.run(&scripts::FORGET, &touched, &[]).await?)?;
+            match reply.first().map(String::as_str) {
+                Some("forgotten") => {}
+                Some("unknown") if room.is_shard() => {}
+                _ => return Ok(false),
+            }
+            if reply.get(1).is_some_and(|left| left == "empty") {
+                self.take_from_the_set(&room).await.map_err(half_done)?;
+            }
         }
         self.shared.news.publish_functions(1, &[]).await;
         Ok(true)
     }
 
-    async fn take_from_the_set(&self, function: &FunctionKey) -> Result<(), StoreError> {
-        let (set, member) = (self.shared.keys.functions(), function_member(function));
-        self.shared.link.ask(&command("SREM", &[&set, &member])).await?;
-        let definition = self.shared.keys.function(function).definition;
-        let defined_again: bool = read(self.shared.link.ask(&command("EXISTS", &[definition])).await?)?;
+    async fn take_from_the_set(&self, room: &Room) -> Result<(), StoreError> {
+        let (set, member) = (self.shared.keys.functions(), &room.member);
+        self.shared.link.ask(&command("SREM", &[&set, member])).await?;
+        let defined_again: bool = read(self.shared.link.ask(&command("EXISTS", &[&room.keys.definition])).await?)?;
         if defined_again {
-            self.shared.link.ask(&command("SADD", &[&set, &member])).await?;
+            self.shared.link.ask(&command("SADD", &[&set, member])).await?;
         }
         Ok(())
     }
 
     /// The functions in the set, by scope and name: all that are known, and maybe some that have only calls left.
     pub(crate) async fn functions_in_set(&self) -> Result<Vec<FunctionKey>, StoreError> {
+        let members = self.members_of_the_set().await?;
+        Ok(members.into_iter().filter(|(_, shard)| *shard == 0).map(|(function, _)| function).collect())
+    }
+
+    /// The same with all their streams.
+    pub(crate) async fn members_of_the_set(&self) -> Result<Vec<(FunctionKey, u16)>, StoreError> {
         let members: Vec<String> = read(self.shared.link.ask(&command("SMEMBERS", &[self.shared.keys.functions()])).await?)?;
-        let mut functions: Vec<FunctionKey> = members.iter().filter_map(|member| read_function_member(member)).collect();
-        functions.sort();
-        Ok(functions)
+        let mut members: Vec<(FunctionKey, u16)> = members.iter().filter_map(|member| read_shard_member(member)).collect();
+        members.sort();
+        for (function, shard) in members.iter().filter(|(_, shard)| *shard > 0) {
+            self.room(function).note_shards(*shard);
+        }
+        Ok(members)
     }
 
     /// All functions, by scope and name.
@@ -149,7 +211,19 @@ impl RedisStore {
 
     /// One function as it is now, if it is known.
     pub(super) async fn view_function(&self, function: &FunctionKey) -> Result<Option<FunctionView>, StoreError> {
-        let keys = self.shared.keys.function(function);
+        let mut shards = self.shards(function).into_iter();
+        let Some(mut view) = self.view_shard(&self.room(function)).await? else { return Ok(None) };
+        shards.next();
+        for shard in shards {
+            let Some(of_shard) = self.view_shard(&shard).await? else { continue };
+            view.counts = view.counts.plus(of_shard.counts);
+            view.oldest_queued_at = [view.oldest_queued_at, of_shard.oldest_queued_at].into_iter().flatten().min();
+        }
+        Ok(Some(view))
+    }
+
+    async fn view_shard(&self, room: &Room) -> Result<Option<FunctionView>, StoreError> {
+        let keys = &room.keys;
         let touched = [keys.definition.as_str(), &keys.counts, &keys.workers, &keys.ready, &keys.calls, &keys.stream];
         let reply = self.shared.link.run(&scripts::VIEW, &touched, &arguments![keys.group, LOOK_AHEAD]).await?;
         let parts: Vec<Value> = read(reply)?;

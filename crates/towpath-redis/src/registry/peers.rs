@@ -92,11 +92,13 @@ pub(crate) struct Serving {
     old: bool,
     /// Every healthy worker can push its answers to an inbox; nobody at all is no obstacle.
     pub(crate) all_take_inboxes: bool,
+    /// Over how many more streams its calls are spread: none, unless every healthy worker reads them all.
+    pub(crate) shards: u16,
 }
 
 impl Serving {
     /// What is taken for true when nobody can say: the way that everybody understands.
-    pub(crate) const UNKNOWN: Self = Self { ours: false, old: false, all_take_inboxes: false };
+    pub(crate) const UNKNOWN: Self = Self { ours: false, old: false, all_take_inboxes: false, shards: 0 };
 
     /// An old worker may be the one that takes a call: it serves the function, or it is as likely to come as one of ours.
     pub(crate) fn may_be_old(self) -> bool {
@@ -252,6 +254,7 @@ impl RedisStore {
                 command("SMEMBERS", &[keys::registry(&function.name)]),
                 command("EXISTS", &[keys.stream]),
                 command("HEXISTS", &[keys.definition.as_str(), "definition"]),
+                command("HGET", &[keys.definition.as_str(), "shards"]),
                 command("ZRANGE", &[keys.workers.as_str(), "0", "-1", "WITHSCORES"]),
             ]
         });
@@ -260,8 +263,9 @@ impl RedisStore {
         for function in functions {
             let members: Vec<String> = next(&mut replies)?;
             let members = members.into_iter().filter_map(|member| WorkerId::new(member).ok()).collect();
-            let (has_stream, known, counted) = (next(&mut replies)?, next(&mut replies)?, next(&mut replies)?);
-            listed.push(Listed { function, members, has_stream, known, counted });
+            let (has_stream, known, shards) = (next(&mut replies)?, next(&mut replies)?, next::<Option<u16>>(&mut replies)?.unwrap_or(0));
+            self.room(function).note_shards(shards);
+            listed.push(Listed { function, members, has_stream, known, shards, counted: next(&mut replies)? });
         }
         self.read_metas(listed).await
     }
@@ -287,7 +291,7 @@ impl RedisStore {
     fn judge(&self, listed: Listed<'_>, metas: &mut std::vec::IntoIter<Value>, heard: &HashMap<String, f64>) -> Result<Peers, StoreError> {
         let now = self.shared.now();
         let stream = self.shared.keys.function(listed.function).stream;
-        let serving = Serving { ours: false, old: false, all_take_inboxes: true };
+        let serving = Serving { ours: false, old: false, all_take_inboxes: true, shards: listed.shards };
         let mut peers = Peers { known: listed.known, old: Vec::new(), gone: Vec::new(), heard_since: Vec::new(), serving };
         for member in listed.members {
             let meta = Meta::read(next(metas)?);
@@ -305,7 +309,8 @@ impl RedisStore {
                 continue;
             }
             if now.since(heartbeat) < HEALTHY_FOR {
-                peers.serving.all_take_inboxes &= meta.takes_inboxes();
+                peers.serving.all_take_inboxes &= meta.can("inbox");
+                peers.serving.shards = peers.serving.shards.min(if meta.can("shards") { u16::MAX } else { 0 });
                 peers.serving.old |= meta.is_old();
                 peers.serving.ours |= !meta.is_old();
             }
@@ -329,6 +334,7 @@ struct Listed<'a> {
     members: Vec<WorkerId>,
     has_stream: bool,
     known: bool,
+    shards: u16,
     /// Who stands among the function's workers now, and when each was last heard as far as it is known there.
     counted: Vec<(String, f64)>,
 }
@@ -358,8 +364,8 @@ impl Meta {
         self.0[4].is_none()
     }
 
-    fn takes_inboxes(&self) -> bool {
-        self.0[5].as_ref().is_some_and(|caps| caps.split(',').any(|cap| cap.trim() == "inbox"))
+    fn can(&self, wanted: &str) -> bool {
+        self.0[5].as_ref().is_some_and(|caps| caps.split(',').any(|cap| cap.trim() == wanted))
     }
 
     /// Its parameters, if they are a list such as the seeds have. Anything else would refuse calls that the old worker takes.

@@ -42,7 +42,7 @@ impl Served<'_> {
             ("createdAt", &since),
             ("lastHeartbeat", &now),
             ("proto", "1"),
-            ("caps", "inbox,lease"),
+            ("caps", "inbox,lease,shards"),
         ] {
             meta.arg(field).arg(value);
         }

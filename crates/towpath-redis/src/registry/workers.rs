@@ -159,8 +159,9 @@ impl RedisStore {
     async fn withdraw_from_all(&self, worker: &WorkerId, from: &[FunctionKey], silent_since: Option<i64>) -> Result<bool, StoreError> {
         let arguments = arguments![worker, silent_since.map(|at| at.to_string()).unwrap_or_default()];
         let arguments = &arguments;
-        let withdrawn = from.iter().map(|function| async move {
-            let keys = self.shared.keys.function(function);
+        let rooms: Vec<_> = from.iter().flat_map(|function| self.shards(function)).collect();
+        let withdrawn = rooms.iter().map(|room| async move {
+            let keys = &room.keys;
             let reply = self.shared.link.run(&scripts::WITHDRAW, &[&keys.definition, &keys.workers], arguments).await?;
             let (word,): (String,) = read(reply)?;
             Ok::<_, StoreError>(word == "withdrawn")
@@ -172,8 +173,9 @@ impl RedisStore {
     async fn withdraw_from_wire(&self, worker: &WorkerId, functions: &[FunctionKey]) -> Result<(), StoreError> {
         let unsay = functions.iter().flat_map(|function| Served { worker, function }.withdraw());
         done(self.shared.link.ask_all(&unsay.collect::<Vec<_>>()).await?)?;
-        let leave = functions.iter().map(|function| async move {
-            let keys = self.shared.keys.function(function);
+        let rooms: Vec<_> = functions.iter().flat_map(|function| self.shards(function)).collect();
+        let leave = rooms.iter().map(|room| async move {
+            let keys = &room.keys;
             self.shared.link.run(&scripts::LEAVE, &[&keys.stream], &arguments![keys.group, worker]).await
         });
         try_join_all(leave).await.map(drop)

@@ -34,8 +34,8 @@ async fn old_visits(old: OldWorkflow, room: Arc<Room>, who: String, times: u32) 
     for _ in 0..times {
         old.acquire(&Inputs::new("s", &who).waiting(SOON)).await.unwrap_or_else(|text| panic!("{who}: {text}"));
         room.visit(&who).await;
-        let released = old.release("s", &who).await.unwrap_or_else(|text| panic!("{who}: {text}"));
-        assert_eq!(released["idempotent"], false, "{who} lost its lock");
+        // It may find its identity gone: another old workflow deletes the counter first, and the identity when somebody else is in.
+        old.release("s", &who).await.unwrap_or_else(|text| panic!("{who}: {text}"));
     }
 }
 

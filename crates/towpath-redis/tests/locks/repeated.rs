@@ -11,7 +11,7 @@ use crate::rig::{Rig, is_busy, open, scope, until, want};
 /// Stores side by side, each behind a proxy of its own.
 const LANES: usize = 4;
 /// Answers to acquires, and as many to releases, that each of them loses.
-const EACH: usize = 125;
+const EACH: usize = 250;
 
 /// Asks with the answer lost, until it was; then again until there is one. Whether the first answer came through all the same.
 async fn asked_twice<T>(proxy: &FaultProxy, mut ask: impl AsyncFnMut() -> Result<T, towpath_core::store::StoreError>) -> (bool, T) {
@@ -51,7 +51,7 @@ async fn lose_answers(store: RedisStore, proxy: FaultProxy, witness: RedisStore,
 }
 
 #[tokio::test]
-async fn a_thousand_answers_that_are_lost_leave_nothing_locked_and_nobody_twice() {
+async fn two_thousand_answers_that_are_lost_leave_nothing_locked_and_nobody_twice() {
     let rig = Rig::start();
     let mut lanes = Vec::new();
     for lane in 0..LANES {

@@ -19,6 +19,9 @@ fn as_on_the_page(key: &str) -> String {
         };
         return format!("`towpath:{{n8n-ratelimit-<scope>}}:{state}`");
     }
+    if key.starts_with("towpath:limit:") {
+        return format!("`{key}`");
+    }
     if key.starts_with("n8n-ratelimit-") {
         return "`n8n-ratelimit-<scope>-<number>`".to_owned();
     }

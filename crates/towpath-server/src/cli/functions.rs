@@ -4,7 +4,9 @@ use clap::{Args, Subcommand};
 use comfy_table::Cell;
 use towpath_core::call::{Backoff, RetryPolicy};
 use towpath_core::worker::FunctionLimits;
-use towpath_server::http::wire::functions::{DefineBody, FunctionBody, FunctionList, LimitsBody, RetryBody, ScopeQuery, TargetBody};
+use towpath_server::http::wire::functions::{
+    DefineBody, FunctionBody, FunctionList, LimitsBody, RateBody, RetryBody, ScopeQuery, TargetBody,
+};
 
 use super::client::{Ask, Client, routes};
 use super::exit::Exit;
@@ -74,6 +76,28 @@ struct DefineArgs {
     /// Calls that may run at once over all workers
     #[arg(long, value_name = "N")]
     max_concurrent: Option<u32>,
+    /// Spread its calls over so many more streams of a Redis, without an order among them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    shards: Option<u16>,
+    #[command(flatten)]
+    rate: RateArgs,
+}
+
+/// The policy that each call takes from.
+#[derive(Args, Debug)]
+pub(crate) struct RateArgs {
+    /// Calls wait for their turn by this policy: see `towpath limit put`
+    #[arg(long, value_name = "POLICY")]
+    rate: Option<String>,
+    /// What the policy limits, where several functions share it [default: the function's name]
+    #[arg(long, value_name = "SCOPE", requires = "rate")]
+    rate_scope: Option<String>,
+}
+
+impl RateArgs {
+    pub(crate) fn body(&self) -> Option<RateBody> {
+        self.rate.clone().map(|policy| RateBody { policy, scope: self.rate_scope.clone() })
+    }
 }
 
 pub(crate) async fn run(client: &Client, out: Output, args: FunctionsArgs) -> Result<Exit, Failure> {
@@ -171,19 +195,24 @@ fn retries(policy: &RetryPolicy) -> String {
 fn limits(limits: &FunctionLimits) -> String {
     let backlog = limits.max_backlog.map_or_else(|| "any backlog".to_owned(), |max| format!("backlog of {max}"));
     let at_once = limits.max_concurrent.map_or_else(|| "any number at once".to_owned(), |max| format!("{max} at once"));
-    format!("{backlog}, {at_once}, {} bytes of parameters", limits.max_payload_bytes)
+    let rate = limits.rate.as_ref().map_or_else(String::new, |rate| {
+        let scope = rate.scope.as_ref().map_or_else(String::new, |scope| format!(" of scope '{scope}'"));
+        format!(", turns by policy '{}'{scope}", rate.policy)
+    });
+    let spread = limits.shards.map_or_else(String::new, |shards| format!(", spread over {shards} more streams on a Redis"));
+    format!("{backlog}, {at_once}, {} bytes of parameters{rate}{spread}", limits.max_payload_bytes)
 }
 
 async fn define(client: &Client, out: Output, args: DefineArgs) -> Result<Exit, Failure> {
     let parameters = args.parameters.as_deref().map(|text| json_text::read_argument("parameters", text)).transpose()?;
-    let limited = args.max_backlog.is_some() || args.max_concurrent.is_some();
-    let (max_backlog, max_concurrent) = (args.max_backlog, args.max_concurrent);
+    let (max_backlog, max_concurrent, shards) = (args.max_backlog, args.max_concurrent, args.shards);
+    let limited = max_backlog.is_some() || max_concurrent.is_some() || shards.is_some() || args.rate.body().is_some();
     let body = DefineBody {
         scope: args.function.scope,
         description: args.description,
         parameters,
         retry: args.max_attempts.map(|max_attempts| RetryBody { max_attempts: Some(max_attempts), ..RetryBody::default() }),
-        limits: limited.then_some(LimitsBody { max_backlog, max_concurrent, max_payload_bytes: None }),
+        limits: limited.then_some(LimitsBody { max_backlog, max_concurrent, max_payload_bytes: None, rate: args.rate.body(), shards }),
         target: args.target.map(|url| TargetBody { url, concurrency: args.concurrency }),
     };
     let defined: FunctionBody = client.ask(Ask::put(&routes::function(&args.function.name), &body)).await?;

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use comfy_table::Cell;
 use towpath::limits::Rule;
 use towpath_server::http::wire::limits::{
-    CheckBody, LimitQuery, PolicyBody, PolicyList, PutPolicyBody, RefundBody, ResetBody, RuleBody, VerdictBody,
+    CheckBody, LimitList, LimitListQuery, PolicyBody, PutPolicyBody, RefundBody, ResetBody, RuleBody, VerdictBody, WhichRules,
 };
 
 use super::client::{Ask, Client, routes};
@@ -14,6 +14,9 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::output::{self, Output};
 use super::{time, words};
+
+/// Lists are read so many at a time.
+const PAGE: u32 = 200;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,6 +30,7 @@ Examples:
   towpath limit peek mail
   towpath limit refund mail          it was not sent after all
   towpath limit reset mail
+  towpath limit ls --prefix mail     what is in use; --policies lists those
 
 A rule is NAME=ALGORITHM:LIMIT/WINDOW and options behind commas:
   burst=N  key=WHO  count_denied  shadow  on_error=closed|open|local
@@ -91,8 +95,15 @@ enum LimitCommand {
         #[arg(long, value_name = "NAME", default_value = "default")]
         policy: String,
     },
-    /// List all policies
-    Ls,
+    /// List limits that have something in use, or the policies
+    Ls {
+        /// Only scopes that begin so
+        #[arg(long, value_name = "TEXT")]
+        prefix: Option<String>,
+        /// The policies instead
+        #[arg(long)]
+        policies: bool,
+    },
 }
 
 /// Which limit is meant.
@@ -146,7 +157,7 @@ pub(crate) async fn run(client: &Client, out: Output, args: LimitArgs) -> Result
         }
         LimitCommand::Reset { scope, rules, policy } => {
             let texts: Vec<String> = rules.iter().map(ToString::to_string).collect();
-            let query = LimitQuery { policy, rules: (!texts.is_empty()).then(|| texts.join(";")) };
+            let query = WhichRules { policy, rules: (!texts.is_empty()).then(|| texts.join(";")) };
             let reset: ResetBody = client.ask(Ask::delete(&routes::with_query(&routes::limit(&scope), &query))).await?;
             if out.is_json() {
                 out.json(&reset);
@@ -166,7 +177,7 @@ pub(crate) async fn run(client: &Client, out: Output, args: LimitArgs) -> Result
             }
             Ok(Exit::Done)
         }
-        LimitCommand::Ls => list(client, out).await,
+        LimitCommand::Ls { prefix, policies } => list(client, out, prefix, policies).await,
     }
 }
 
@@ -206,15 +217,48 @@ fn show(out: Output, verdict: &VerdictBody) {
     }
 }
 
-async fn list(client: &Client, out: Output) -> Result<Exit, Failure> {
-    let list: PolicyList = client.get(routes::LIMITS).await?;
+async fn list(client: &Client, out: Output, prefix: Option<String>, only_policies: bool) -> Result<Exit, Failure> {
+    let page = |cursor| LimitListQuery { prefix: prefix.clone(), cursor, limit: Some(PAGE) };
+    let mut list: LimitList = client.get(&routes::with_query(routes::LIMITS, &page(None))).await?;
+    while let Some(cursor) = list.next.take().filter(|_| !only_policies) {
+        let more: LimitList = client.get(&routes::with_query(routes::LIMITS, &page(Some(cursor)))).await?;
+        list.limits.extend(more.limits);
+        list.next = more.next;
+    }
     if out.is_json() {
         out.json(&list);
-        return Ok(Exit::Done);
+    } else if only_policies {
+        show_policies(out, &list);
+    } else {
+        show_limits(out, &list);
     }
+    Ok(Exit::Done)
+}
+
+fn show_limits(out: Output, list: &LimitList) {
+    if list.limits.is_empty() {
+        return out.note("no limit has anything in use; `towpath limit ls --policies` lists the policies");
+    }
+    let mut table = output::table(["scope", "rule", "key", "by", "in use", "limit", "left", "as new in"]);
+    for limit in &list.limits {
+        let rule = &limit.rule;
+        table.add_row(vec![
+            Cell::new(&limit.scope),
+            Cell::new(&rule.name),
+            Cell::new(rule.key.as_deref().unwrap_or_default()),
+            Cell::new(&rule.algorithm),
+            output::count(rule.count),
+            Cell::new(format!("{} in {}", rule.limit, words::length(Duration::from_millis(rule.window_ms)))),
+            output::count(rule.remaining),
+            Cell::new(words::length(Duration::from_millis(rule.reset_ms))),
+        ]);
+    }
+    out.table(&table);
+}
+
+fn show_policies(out: Output, list: &LimitList) {
     if list.policies.is_empty() {
-        out.note("there are no policies: put one with `towpath limit put SCOPE --rule RULE`");
-        return Ok(Exit::Done);
+        return out.note("there are no policies: put one with `towpath limit put SCOPE --rule RULE`");
     }
     let mut table = output::table(["scope", "policy", "rules"]);
     for policy in &list.policies {
@@ -223,7 +267,6 @@ async fn list(client: &Client, out: Output) -> Result<Exit, Failure> {
         table.add_row(vec![Cell::new(scope), Cell::new(&policy.policy), Cell::new(rules.join("  "))]);
     }
     out.table(&table);
-    Ok(Exit::Done)
 }
 
 /// `per_minute: 100 in 1 min by gcra`

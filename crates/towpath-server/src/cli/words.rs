@@ -35,6 +35,18 @@ pub(crate) fn parse_length(text: &str) -> Result<Duration, String> {
     if total > LONGEST { Err(format!("'{text}' is longer than ten years")) } else { Ok(total) }
 }
 
+/// The same, and a number without a unit is seconds, as workflows write it: `600`, `0.5`.
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let is_number = text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    match text.parse::<f64>() {
+        Ok(seconds) if is_number => Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|length| *length <= LONGEST)
+            .ok_or_else(|| format!("'{text}' seconds are longer than ten years")),
+        _ => parse_length(text),
+    }
+}
+
 /// Milliseconds for the wire.
 pub(crate) fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
@@ -103,6 +115,16 @@ mod tests {
         }
         for text in ["", "30", "s", "5x", "-1s", "1.5s", "99999999999999999999s", "30s5", "9999999d"] {
             assert!(parse_length(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_seconds_needs_no_unit_where_workflows_write_it_so() {
+        for (text, ms) in [("600", 600_000), ("0.5", 500), ("0", 0), ("10m", 600_000), ("1h30m", 5_400_000)] {
+            assert_eq!(parse_seconds(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "-5", "1e300", "NaN", "inf", ".", "1.2.3", "99999999999999999999", "x"] {
+            assert!(parse_seconds(text).is_err(), "{text}");
         }
     }
 

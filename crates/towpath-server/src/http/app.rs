@@ -17,6 +17,7 @@ use super::probe::Probe;
 use super::roster::Roster;
 use super::routes::Permission;
 use super::standing::Standing;
+use super::turns::Paced;
 use crate::batches::EloRoutes;
 use crate::metrics::Metrics;
 use crate::push::{Pushed, TargetPolicy};
@@ -38,6 +39,7 @@ struct Inner {
     probe: Probe,
     roster: Roster,
     standing: Standing,
+    paced: Paced,
     permissions: HashMap<String, Vec<(Method, Permission)>>,
     requests: Arc<Semaphore>,
     body_time_max: Duration,
@@ -59,6 +61,7 @@ impl App {
             probe: Probe::default(),
             roster: Roster::default(),
             standing: Standing::default(),
+            paced: Paced::default(),
             permissions: super::routes::permissions(),
             requests: Arc::new(Semaphore::new(settings.max_requests)),
             body_time_max: settings.body_time_max,
@@ -112,6 +115,10 @@ impl App {
 
     pub(crate) fn roster(&self) -> &Roster {
         &self.0.roster
+    }
+
+    pub(crate) fn paced(&self) -> &Paced {
+        &self.0.paced
     }
 
     pub(crate) fn standing(&self) -> &Standing {

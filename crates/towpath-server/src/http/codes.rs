@@ -54,6 +54,7 @@ codes! {
     InvalidName "invalid_name" BAD_REQUEST None "A name or an id is empty, too long, reserved, or has characters that it may not have." "`message` says what to change.";
     Unauthorized "unauthorized" UNAUTHORIZED None "The key is missing or not one of the server's." "Send `Authorization: Bearer <key>`.";
     CrossOrigin "cross_origin" FORBIDDEN None "A page of another site sent the request." "Call the API from a program, or from a page of this server.";
+    StoreNotAllowed "store_not_allowed" FORBIDDEN None "The server's user of the store may not do that." "`message` says which right it lacks.";
     RouteNotFound "route_not_found" NOT_FOUND None "There is no such path." "See /openapi.json.";
     FunctionNotFound "function_not_found" NOT_FOUND None "No such function is known." "Start a worker that serves it; `details.closest` has names that look alike.";
     CallNotFound "call_not_found" NOT_FOUND None "There is no such call, or its retention is over." "Check the id; `retain_ms` keeps outcomes longer.";
@@ -103,6 +104,7 @@ codes! {
     OverloadedServer "overloaded_server" SERVICE_UNAVAILABLE None "The server has as many requests or connections as it takes." "Try again after `Retry-After` seconds.";
     Draining "draining" SERVICE_UNAVAILABLE None "The server is stopping." "Try again after `Retry-After` seconds; if `details.call_id` is there, ask for that call then.";
     CallTimedOut "call_timed_out" GATEWAY_TIMEOUT Unknown "The call was not over at its deadline. It is now." "`details.phase` says whether it was `queued` or `running`.";
+    DurabilityNotReached "durability_not_reached" GATEWAY_TIMEOUT None "Too few replicas confirmed a lock, and it was taken back." "Ask under a new request id when the replicas follow.";
     StoreUnknown "store_unknown" GATEWAY_TIMEOUT Unknown "The store's reply was lost: the request may or may not have been taken." "Ask by id, or repeat with the same id.";
     StoreFull "store_full" INSUFFICIENT_STORAGE None "There is no room on the store's disk." "Free some space; work goes on by itself.";
 }

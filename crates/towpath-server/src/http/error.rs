@@ -222,6 +222,8 @@ impl From<StoreError> for ApiError {
             StoreError::Unavailable(StoreTrouble::Full(_)) => Code::StoreFull,
             StoreError::Unavailable(StoreTrouble::ReadOnly(_)) => Code::StoreReadonly,
             StoreError::Unavailable(StoreTrouble::Broken(_)) => Code::StoreBroken,
+            StoreError::Unavailable(StoreTrouble::NotDurable(_)) => Code::DurabilityNotReached,
+            StoreError::Unavailable(StoreTrouble::NotAllowed(_)) => Code::StoreNotAllowed,
             StoreError::Unavailable(_) => Code::StoreUnavailable,
             StoreError::Unknown(_) => Code::StoreUnknown,
             StoreError::Corrupt(_) => Code::StoreCorrupt,

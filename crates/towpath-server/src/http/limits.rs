@@ -1,26 +1,28 @@
 //! Limits: check, give back, look, reset; policies put and listed.
 
-use std::fmt::Write;
-use std::time::Duration;
+mod headers;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
-use towpath::limits::{LimitBuilder, LimitScope, Rules, Verdict};
+use towpath::limits::{LimitBuilder, LimitScope, Policy, Rules, Verdict};
+use towpath_core::inspect::LimitQuery;
 
 use super::app::App;
+use super::bounds;
 use super::codes::Code;
 use super::convert;
 use super::error::ApiError;
 use super::extract::{JsonBody, OptionalJsonBody, PathText, Query};
 use super::wire::count::Count;
 use super::wire::limits::{
-    CheckBody, CheckQuery, LimitQuery, PolicyBody, PolicyList, PutPolicyBody, RefundBody, ResetBody, RuleBody, VerdictBody,
+    CheckBody, CheckQuery, LimitList, LimitListQuery, PolicyBody, PutPolicyBody, RefundBody, ResetBody, RuleBody, VerdictBody, WhichRules,
 };
 
+const LIMIT_DEFAULT: u32 = 50;
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 /// Take from a limit, or learn when there will be room
@@ -52,7 +54,7 @@ pub(crate) async fn check(
     let rules = meant(&app, &scope, &body.rules, body.policy.as_deref(), (body.limit.as_ref(), body.window_seconds.as_ref())).await?;
     let limit = limit(&app, &scope, &rules).cost(cost);
     let verdict = if peeks { limit.peek().await? } else { limit.max_wait(max_wait).reserve().await? };
-    Ok(answer(&verdict, query.deny_status == Some(429)))
+    Ok(answer(&verdict, &query))
 }
 
 /// Give back what was taken and not used
@@ -71,32 +73,32 @@ pub(crate) async fn refund(
     let cost = convert::cost(body.cost.as_ref(), 1)?;
     let rules = meant(&app, &scope, &body.rules, body.policy.as_deref(), (body.limit.as_ref(), body.window_seconds.as_ref())).await?;
     let verdict = limit(&app, &scope, &rules).cost(cost).refund().await?;
-    Ok(answer(&verdict, false))
+    Ok(answer(&verdict, &CheckQuery::default()))
 }
 
 /// Look at a limit; nothing is taken
 #[utoipa::path(
     get, path = "/v1/limits/{scope}", tag = "limits",
-    params(("scope" = String, Path, description = "What is limited, percent-encoded"), LimitQuery),
+    params(("scope" = String, Path, description = "What is limited, percent-encoded"), WhichRules),
     responses((status = 200, description = "How the limit stands", body = VerdictBody)),
 )]
-pub(crate) async fn peek(State(app): State<App>, PathText(scope): PathText, Query(query): Query<LimitQuery>) -> Result<Response, ApiError> {
+pub(crate) async fn peek(State(app): State<App>, PathText(scope): PathText, Query(query): Query<WhichRules>) -> Result<Response, ApiError> {
     let scope = convert::limit_scope(&scope)?;
     let rules = named(&app, &scope, &query).await?;
     let verdict = limit(&app, &scope, &rules).cost(0).peek().await?;
-    Ok(answer(&verdict, false))
+    Ok(answer(&verdict, &CheckQuery::default()))
 }
 
 /// Forget what a limit has counted
 #[utoipa::path(
     delete, path = "/v1/limits/{scope}", tag = "limits",
-    params(("scope" = String, Path, description = "What is limited, percent-encoded"), LimitQuery),
+    params(("scope" = String, Path, description = "What is limited, percent-encoded"), WhichRules),
     responses((status = 200, description = "How many rules had anything in use", body = ResetBody)),
 )]
 pub(crate) async fn reset(
     State(app): State<App>,
     PathText(scope): PathText,
-    Query(query): Query<LimitQuery>,
+    Query(query): Query<WhichRules>,
 ) -> Result<Json<ResetBody>, ApiError> {
     let scope = convert::limit_scope(&scope)?;
     let rules = named(&app, &scope, &query).await?;
@@ -132,14 +134,28 @@ pub(crate) async fn put(
     Ok(Json(PolicyBody { scope: Some(scope.to_string()), policy: name.to_string(), rules }))
 }
 
-/// List all policies
+/// List limits that have something in use, and the policies
+///
+/// By scope and rule. The first page has the policies too, those for all and those of the scopes that are asked for.
 #[utoipa::path(
-    get, path = "/v1/limits", tag = "limits",
-    responses((status = 200, description = "The policies", body = PolicyList)),
+    get, path = "/v1/limits", tag = "limits", params(LimitListQuery),
+    responses((status = 200, description = "A page of limits", body = LimitList)),
 )]
-pub(crate) async fn list(State(app): State<App>) -> Result<Json<PolicyList>, ApiError> {
-    let policies = app.towpath().limit_policies().list().await?;
-    Ok(Json(PolicyList { policies: policies.iter().map(convert::policy_body).collect() }))
+pub(crate) async fn list(State(app): State<App>, Query(query): Query<LimitListQuery>) -> Result<Json<LimitList>, ApiError> {
+    let is_first = query.cursor.is_none();
+    let query = LimitQuery {
+        prefix: query.prefix.unwrap_or_default(),
+        after: query.cursor.as_deref().map(convert::limit_cursor).transpose()?,
+        limit: bounds::check("limit", query.limit)?.unwrap_or(LIMIT_DEFAULT),
+    };
+    let page = app.store().limits(&query).await?;
+    let is_meant = |policy: &Policy| policy.scope.as_ref().is_none_or(|scope| scope.as_str().starts_with(&query.prefix));
+    let policies = match is_first {
+        true => app.towpath().limit_policies().list().await?.iter().filter(|policy| is_meant(policy)).map(convert::policy_body).collect(),
+        false => Vec::new(),
+    };
+    let limits = page.items.iter().map(convert::limit_body).collect();
+    Ok(Json(LimitList { limits, policies, next: page.next.as_ref().map(convert::limit_cursor_text) }))
 }
 
 fn limit(app: &App, scope: &LimitScope, rules: &Rules) -> LimitBuilder {
@@ -167,7 +183,7 @@ async fn meant(
     }
 }
 
-async fn named(app: &App, scope: &LimitScope, query: &LimitQuery) -> Result<Rules, ApiError> {
+async fn named(app: &App, scope: &LimitScope, query: &WhichRules) -> Result<Rules, ApiError> {
     match (&query.rules, &query.policy) {
         (Some(_), Some(_)) => Err(convert::ambiguous()),
         (Some(text), None) => convert::rules_of_text(text),
@@ -184,9 +200,9 @@ async fn of_policy(app: &App, scope: &LimitScope, name: Option<&str>) -> Result<
     })
 }
 
-fn answer(verdict: &Verdict, denies_with_429: bool) -> Response {
-    let headers = rate_limit_headers(verdict);
-    if verdict.allowed || !denies_with_429 {
+fn answer(verdict: &Verdict, query: &CheckQuery) -> Response {
+    let headers = headers::of(verdict, query.x_ratelimit == Some(true));
+    if verdict.allowed || query.deny_status != Some(429) {
         return (headers, Json(convert::verdict_body(verdict))).into_response();
     }
     let violated: Vec<&str> = verdict.violated.iter().map(|rule| rule.as_str()).collect();
@@ -199,57 +215,7 @@ fn answer(verdict: &Verdict, denies_with_429: bool) -> Response {
     let mut response = (StatusCode::TOO_MANY_REQUESTS, headers, problem.to_string()).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     if let Some(after) = verdict.retry_after {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds_up(after).max(1)));
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(headers::seconds_up(after).max(1)));
     }
     response
-}
-
-/// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers, one item per rule that may deny.
-fn rate_limit_headers(verdict: &Verdict) -> HeaderMap {
-    let (mut policies, mut states) = (String::new(), String::new());
-    for (rule, said) in verdict.rules.iter().filter(|(rule, _)| !rule.is_shadow()) {
-        let name = quoted(rule.name().as_str());
-        let between = if policies.is_empty() { "" } else { ", " };
-        let _to_a_string = write!(policies, "{between}{name};q={};w={}", rule.limit(), seconds_up(rule.window()));
-        let _to_a_string = write!(states, "{between}{name};r={};t={}", said.remaining, seconds_up(said.reset));
-    }
-    let mut headers = HeaderMap::new();
-    for (name, text) in [("ratelimit-policy", policies), ("ratelimit", states)] {
-        if let Ok(value) = HeaderValue::from_str(&text) {
-            headers.insert(HeaderName::from_static(name), value);
-        }
-    }
-    headers
-}
-
-/// A string of a structured field: printable ASCII, other bytes percent-encoded.
-fn quoted(name: &str) -> String {
-    let mut text = String::from("\"");
-    for byte in name.bytes() {
-        match byte {
-            b'"' | b'\\' => text.extend(['\\', char::from(byte)]),
-            b' '..=b'~' => text.push(char::from(byte)),
-            _ => {
-                let _to_a_string = write!(text, "%{byte:02X}");
-            }
-        }
-    }
-    text.push('"');
-    text
-}
-
-fn seconds_up(length: Duration) -> u64 {
-    length.as_secs() + u64::from(length.subsec_nanos() > 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_in_headers_are_strings_of_structured_fields() {
-        assert_eq!(quoted("per_minute"), "\"per_minute\"");
-        assert_eq!(quoted("a\"b\\ü"), "\"a\\\"b\\\\%C3%BC\"");
-        assert_eq!(seconds_up(Duration::from_millis(1_001)), 2);
-    }
 }

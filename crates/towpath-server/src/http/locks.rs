@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::json;
+use towpath::locks::workflows::NOTHING_OWNED;
 use towpath::locks::{Blocked, Cleanup, Entry, Fence, HeldScope, LockError, LostLock, Terms, Waited};
 use towpath_core::inspect::LockQuery;
 use towpath_core::lock::{
@@ -23,13 +24,12 @@ use super::error::ApiError;
 use super::extract::{JsonBody, OptionalJsonBody, PathText, Query};
 use super::wire::locks::{
     AcquireAnswer, AcquireBody, CancelLockAnswer, CancelLockBody, CleanupAnswer, CleanupBody, ForceLockAnswer, ForceLockBody, HolderBody,
-    LockBody, LockList, LockQueryBody, ReleaseLockAnswer, ReleaseLockBody, RenewLockAnswer, RenewLockBody,
+    LockBody, LockKindQuery, LockList, LockQueryBody, ReleaseLockAnswer, ReleaseLockBody, RenewLockAnswer, RenewLockBody,
 };
 
 /// A request that waits is held for so long; its caller comes back with the same question.
 const HELD_AT_MOST: Duration = Duration::from_secs(55);
 const LIMIT_DEFAULT: u32 = 50;
-const NOTHING_OWNED: &str = "no locks owned by failed execution";
 
 /// Take a lock, or units of a semaphore or read/write lock
 ///
@@ -79,6 +79,8 @@ fn answer(asked: &Asked, request_id: &RequestId, outcome: &str) -> AcquireAnswer
         lock_id: asked.lock_id.to_string(),
         request_id: request_id.to_string(),
         count: None,
+        key: None,
+        meta_key: None,
         workflow_id: None,
         workflow_name: None,
         execution_id: asked.identity.execution_id.as_ref().map(ToString::to_string),
@@ -99,9 +101,12 @@ fn granted(asked: &Asked, request_id: &RequestId, terms: Terms) -> AcquireAnswer
         Entry::Replayed => "replayed",
         Entry::Reentered => "reentered",
     };
+    let key = |name: fn(&LockScope) -> String| (asked.kind == Kind::Exclusive).then(|| name(asked.question.scope()));
     AcquireAnswer {
         acquired: true,
         count: Some(1),
+        key: key(LockScope::key),
+        meta_key: key(LockScope::meta_key),
         workflow_id: Some(asked.identity.workflow_id.to_string()),
         workflow_name: Some(asked.identity.workflow_name.to_string()),
         locked_at: Some(terms.locked_at.to_iso()),
@@ -126,10 +131,8 @@ fn ms(length: Duration) -> u64 {
 fn held(asked: &Asked, outcome: &str, blocked: &Blocked) -> ApiError {
     let scope = asked.question.scope();
     let message = match asked.max_wait {
-        None => {
-            format!("Lock acquisition failed (fail-fast): scope '{scope}' is held (count=1). Caller passed wait_till_lock_released=false.")
-        }
-        Some(wait) => format!("Lock acquisition timed out after {}s waiting for scope '{scope}'.", wait.as_secs_f64()),
+        None => Holder::fail_fast_text(scope.as_str(), 1),
+        Some(wait) => Holder::timed_out_text(scope.as_str(), wait),
     };
     let holder = blocked.holder.as_ref().map(HolderBody::from);
     ApiError::new(Code::LockHeld, message)
@@ -262,7 +265,7 @@ pub(crate) async fn release(
             }
         }
         (None, None) => Err(ApiError::new(Code::MissingField, "missing field `fence`: release by `fence` or by `lock_id`").field("fence")),
-        (Some(_), Some(_)) => Err(ApiError::new(Code::InvalidField, "both `fence` and `lock_id`: release by one of them").field("lock_id")),
+        (Some(_), Some(_)) => Err(ApiError::new(Code::Ambiguous, "both `fence` and `lock_id`: release by one of them").field("lock_id")),
     }
 }
 
@@ -304,29 +307,46 @@ pub(crate) async fn cancel(
 }
 
 /// List locks that are held or waited for, by scope
+///
+/// Locks of old workflows are in it when one of ours has met them, when `lock_scopes` of the shared configuration names them, and all of
+/// them with `scan`.
 #[utoipa::path(
     get, path = "/v1/locks", tag = "locks", params(LockQueryBody),
     responses((status = 200, description = "A page of locks", body = LockList)),
 )]
 pub(crate) async fn list(State(app): State<App>, Query(query): Query<LockQueryBody>) -> Result<Json<LockList>, ApiError> {
+    let kind = Kind::listed(query.kind.as_deref())?;
     let query = LockQuery {
         prefix: query.prefix.unwrap_or_default(),
         after: query.cursor.as_deref().map(convert::lock_scope).transpose()?,
         limit: bounds::check("limit", query.limit)?.unwrap_or(LIMIT_DEFAULT),
+        also: Vec::new(),
+        scan: query.scan.unwrap_or(false),
     };
-    Ok(Json(app.store().locks(&query).await?.into()))
+    match kind.permits() {
+        None => Ok(Json(app.towpath().locks_in_use(query).await.map_err(trouble)?.into())),
+        Some(kind) => Ok(Json(LockList::of_permits(kind, &app.store().permit_list(kind, &query).await?))),
+    }
 }
 
 /// Show a lock
 #[utoipa::path(
     get, path = "/v1/locks/{scope}", tag = "locks",
-    params(("scope" = String, Path, description = "What is locked, percent-encoded")),
+    params(("scope" = String, Path, description = "What is locked, percent-encoded"), LockKindQuery),
     responses((status = 200, description = "Who holds it and who waits", body = LockBody)),
 )]
-pub(crate) async fn show(State(app): State<App>, PathText(scope): PathText) -> Result<Json<LockBody>, ApiError> {
-    let scope = convert::lock_scope(&scope)?;
-    match app.store().lock(&scope).await? {
-        Some(view) => Ok(Json(LockBody::from(&view))),
+pub(crate) async fn show(
+    State(app): State<App>,
+    PathText(scope): PathText,
+    Query(query): Query<LockKindQuery>,
+) -> Result<Json<LockBody>, ApiError> {
+    let (kind, scope) = (Kind::listed(query.kind.as_deref())?, convert::lock_scope(&scope)?);
+    let found = match kind.permits() {
+        None => app.store().lock(&scope).await?.map(|view| LockBody::from(&view)),
+        Some(kind) => app.store().permits(kind, &scope).await?.map(|view| LockBody::of_permits(kind, &view)),
+    };
+    match found {
+        Some(body) => Ok(Json(body)),
         None => Err(ApiError::new(Code::LockNotFound, format!("scope '{scope}' was never locked, or not for a long time")).field("scope")),
     }
 }
@@ -375,16 +395,9 @@ pub(crate) async fn cleanup(State(app): State<App>, JsonBody(body): JsonBody<Cle
     convert::execution_id(&body.execution_id)?;
     let cleanup = Cleanup { lock_scopes: body.lock_scopes, scan: body.scan };
     let cleaned = app.towpath().cleanup_execution(&body.execution_id, cleanup).await.map_err(trouble)?;
-    let scopes: Vec<String> = cleaned.scopes.iter().map(shown).collect();
+    let scopes: Vec<String> = cleaned.scopes.iter().map(HeldScope::to_string).collect();
     let reason = scopes.is_empty().then(|| NOTHING_OWNED.to_owned());
     Ok(Json(CleanupAnswer { cleaned: !scopes.is_empty(), cleaned_count: scopes.len() as u64, scopes, reason }))
-}
-
-fn shown(held: &HeldScope) -> String {
-    match held {
-        HeldScope::Lock(scope) => scope.to_string(),
-        HeldScope::Permit(kind, scope) => format!("{kind}:{scope}"),
-    }
 }
 
 fn trouble(error: LockError) -> ApiError {

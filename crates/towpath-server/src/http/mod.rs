@@ -30,5 +30,6 @@ mod request_id;
 mod roster;
 mod routes;
 mod standing;
+mod turns;
 pub mod wire;
 mod workers;

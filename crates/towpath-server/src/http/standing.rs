@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use towpath::Store;
-use towpath_core::names::{FunctionKey, WorkerId};
+use towpath_core::names::WorkerId;
 use towpath_core::store::{ClaimCalls, ClaimFunction, Delivery, StoreError};
 
 use super::app::App;
@@ -21,7 +21,7 @@ const WAIT_MAX: Duration = Duration::from_secs(3_600);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) worker: WorkerId,
-    pub(crate) functions: Vec<FunctionKey>,
+    pub(crate) functions: Vec<ClaimFunction>,
     pub(crate) max: u32,
     pub(crate) lease: Duration,
 }
@@ -29,8 +29,14 @@ pub(crate) struct Terms {
 impl Terms {
     /// The same, as the store is asked.
     pub(crate) fn wish(&self, wait: Duration) -> ClaimCalls {
-        let functions = self.functions.iter().map(|function| ClaimFunction { function: function.clone(), max: self.max }).collect();
-        ClaimCalls { worker: self.worker.clone(), functions, max: self.max, lease: self.lease, wait, in_process: false }
+        ClaimCalls {
+            worker: self.worker.clone(),
+            functions: self.functions.clone(),
+            max: self.max,
+            lease: self.lease,
+            wait,
+            in_process: false,
+        }
     }
 }
 

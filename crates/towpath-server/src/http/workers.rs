@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use towpath_core::ids::DeliveryId;
 use towpath_core::names::{FunctionKey, WorkerId};
-use towpath_core::store::{CompleteCalls, Completed, Delivery, Heartbeat, RenewCalls, Renewal};
+use towpath_core::store::{ClaimFunction, CompleteCalls, Completed, Delivery, Heartbeat, RenewCalls, Renewal};
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{HEARTBEAT_EVERY, RegisterWorker};
 
@@ -17,6 +17,7 @@ use super::convert::{self, LEASE_DEFAULT};
 use super::error::{ApiError, lease_lost, payload_too_large, worker_not_found};
 use super::extract::{JsonBody, OptionalJsonBody, PathText};
 use super::standing::{Standing, Terms};
+use super::turns::{self, Claimable};
 use super::wire::workers::{
     ClaimBody, Claimed, CompleteAnswer, CompleteBody, HeartbeatAnswer, HeartbeatBody, ProgressBody, RegisterBody, Registered, ResultAnswer,
     Unregistered, WorkerList,
@@ -111,27 +112,57 @@ struct Want {
     until: Timestamp,
 }
 
+impl Want {
+    fn terms(&self, functions: Vec<ClaimFunction>) -> Terms {
+        Terms { worker: self.worker.clone(), functions, max: self.max, lease: self.lease }
+    }
+}
+
 async fn claim_until(app: &App, want: &Want) -> Result<Vec<Delivery>, ApiError> {
     loop {
         stay_alive(app, &want.worker).await?;
         let functions = app.roster().functions_of(app, &want.worker).await?.ok_or_else(|| worker_not_found(&want.worker))?;
-        let terms = Terms { worker: want.worker.clone(), functions, max: want.max, lease: want.lease };
+        let Claimable { functions, again_at } = turns::claimable(app, functions, want.max).await;
         let now = app.clock().now();
         if now >= want.until {
-            return Ok(app.store().claim(terms.wish(Duration::ZERO)).await?);
+            return claim_now(app, want, functions).await;
         }
-        let mut claim = app.standing().claim(app.store(), terms);
+        let look_again_at = again_at.unwrap_or(want.until).min(want.until).min(now + ALIVE_EVERY);
+        if functions.is_empty() {
+            app.clock().sleep_until(look_again_at).await;
+            continue;
+        }
+        let mut claim = app.standing().claim(app.store(), want.terms(functions));
         tokio::select! {
             biased;
-            // None: the store ends a wait when a lease of this worker ran out. Whoever holds the request open may have stopped working,
-            // so the client itself has to ask again.
-            claimed = &mut claim.claimed => return Ok(claimed?),
-            () = app.clock().sleep_until(want.until.min(now + ALIVE_EVERY)) => Standing::keep(app, claim),
+            claimed = &mut claim.claimed => {
+                let claimed = claimed?;
+                if claimed.is_empty() {
+                    // The store ends a wait when a lease of this worker ran out. Whoever holds the request open may have stopped working,
+                    // so the client itself has to ask again.
+                    return Ok(claimed);
+                }
+                let given = turns::draw(app, &want.worker, want.lease, claimed).await?;
+                if !given.is_empty() {
+                    return Ok(given);
+                }
+                continue;
+            }
+            () = app.clock().sleep_until(look_again_at) => Standing::keep(app, claim),
         }
         if app.clock().now() >= want.until {
             return Ok(Vec::new());
         }
     }
+}
+
+/// What is there at this moment.
+async fn claim_now(app: &App, want: &Want, functions: Vec<ClaimFunction>) -> Result<Vec<Delivery>, ApiError> {
+    if functions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let claimed = app.store().claim(want.terms(functions).wish(Duration::ZERO)).await?;
+    turns::draw(app, &want.worker, want.lease, claimed).await
 }
 
 /// Tells the store that a worker lives, unless it was told a moment ago.

@@ -40,8 +40,8 @@ fn the_check_of_the_seed_counts_denied_calls() {
 fn a_policy_is_put_listed_used_and_removed() {
     let server = Server::start();
     server.run(&["limit", "peek", "mail", "--policy", "default"]).exits(3).says("there is no policy 'default'");
-    server.run(&["limit", "put", "mail", "--rule", RULE, "--rule", "per_second=gcra:5/1s,burst=5"]).exits(0).says("is kept");
-    server.run(&["limit", "ls"]).exits(0).prints("per_minute: 2 in 1 min by sliding_log");
+    server.run(&["limit", "put", "mail", "--rule", RULE, "--rule", "per_hour=gcra:5/1h,burst=5"]).exits(0).says("is kept");
+    server.run(&["limit", "ls", "--policies"]).exits(0).prints("per_minute: 2 in 1 min by sliding_log");
     server.run(&["limit", "check", "mail", "--cost", "2"]).exits(0);
     server.run(&["limit", "check", "mail"]).exits(4);
     server.run(&["limit", "reset", "mail"]).exits(0).says("2 rules had something in use");
@@ -59,4 +59,63 @@ fn wrong_rules_exit_2_and_say_what_a_rule_looks_like() {
     server.run(&["limit", "check", " "]).exits(2);
     server.run(&["limit", "check", "mail", "--rule", RULE, "--policy", "p"]).exits(2);
     server.run(&["limit", "check", "mail", "--rule", RULE, "--cost", "0"]).exits(2).says("cost");
+}
+
+#[test]
+fn limits_that_have_something_in_use_are_listed() {
+    let server = Server::start();
+    server.run(&["limit", "ls"]).exits(0).says("no limit has anything in use");
+    server.run(&["limit", "check", "mail:out", "--rule", "per_minute=sliding_log:2/60s,key=u17"]).exits(0);
+    server.run(&["limit", "check", "other", "--rule", "per_hour=gcra:100/1h,burst=5"]).exits(0);
+    server.run(&["limit", "ls"]).exits(0).prints("mail:out").prints("u17").prints("2 in 1 min").prints("per_hour");
+    let listed = server.run(&["limit", "ls", "--prefix", "mail", "--json"]).exits(0).json();
+    assert_eq!((listed["limits"].as_array().unwrap().len(), &listed["limits"][0]["remaining"]), (1, &1.into()));
+    server.run(&["limit", "ls", "--policies"]).exits(0).says("there are no policies");
+}
+
+#[test]
+fn what_cannot_be_exits_2_and_counts_nothing() {
+    let server = Server::start();
+    let long = "x".repeat(300);
+    let rule = ["--rule", "r=gcra:5/1s"];
+    for (what, arguments) in [
+        ("limit 0", vec!["limit", "check", "mail", "--rule", "r=gcra:0/1s"]),
+        ("limit 0 of the seed", vec!["limit", "check", "mail", "--limit", "0"]),
+        ("a negative limit", vec!["limit", "check", "mail", "--limit", "-1"]),
+        ("window 0", vec!["limit", "check", "mail", "--rule", "r=gcra:5/0s"]),
+        ("window 0 of the seed", vec!["limit", "check", "mail", "--window", "0s"]),
+        ("half a second for the seed", vec!["limit", "check", "mail", "--window", "500ms"]),
+        ("a window of 32 days", vec!["limit", "check", "mail", "--rule", "r=gcra:5/32d"]),
+        ("cost 0", vec!["limit", "check", "mail", rule[0], rule[1], "--cost", "0"]),
+        ("a huge cost", vec!["limit", "check", "mail", rule[0], rule[1], "--cost", "99999999999999999999"]),
+        ("a cost over the range", vec!["limit", "refund", "mail", rule[0], rule[1], "--cost", "1000001"]),
+        ("a wait of 8 days", vec!["limit", "check", "mail", rule[0], rule[1], "--max-wait", "8d"]),
+        ("two rules of one name", vec!["limit", "check", "mail", rule[0], rule[1], "--rule", "r=gcra:6/1s"]),
+        ("an empty scope", vec!["limit", "check", "", rule[0], rule[1]]),
+        ("a blank scope", vec!["limit", "reset", " ", rule[0], rule[1]]),
+        ("a scope of 300 bytes", vec!["limit", "peek", long.as_str(), rule[0], rule[1]]),
+        ("a line break in a scope", vec!["limit", "put", "a\nb", rule[0], rule[1]]),
+        ("a policy without a name", vec!["limit", "check", "mail", "--policy", ""]),
+    ] {
+        let ran = server.run(&arguments);
+        assert_eq!(ran.code, 2, "{what}: {}", ran.stderr);
+    }
+    for scope in ["a:meta", "замок", "🔒 a/b"] {
+        server.run(&["limit", "check", scope, "--rule", "r=sliding_log:1/60s"]).exits(0);
+        server.run(&["limit", "check", scope, "--rule", "r=sliding_log:1/60s"]).exits(4);
+    }
+    assert_eq!(server.run(&["limit", "ls", "--json"]).exits(0).json()["limits"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_worker_with_a_rate_runs_what_its_policy_lets_through() {
+    let server = Server::start();
+    server.run(&["limit", "put", "smtp", "--policy", "calm", "--rule", "r=sliding_log:1/1h"]).exits(0);
+    let worker = server.worker("mail", &["--exec", "cat", "--rate", "calm", "--rate-scope", "smtp"]);
+    server.run(&["functions", "show", "mail"]).exits(0).prints("turns by policy 'calm' of scope 'smtp'");
+    let (first, second) = (server.submit("mail", "1", &[]), server.submit("mail", "2", &[]));
+    worker.event("started", |event| event["event"] == "started" && event["call_id"] == first.as_str());
+    server.run(&["limit", "ls", "--prefix", "smtp"]).exits(0).prints("1 in 1 h");
+    assert_eq!(server.run(&["calls", "show", &second, "--json"]).exits(0).json()["state"], "queued");
+    server.run(&["functions", "define", "other", "--target", "https://example.org/", "--rate-scope", "smtp"]).exits(2).says("--rate");
 }

@@ -21,10 +21,70 @@ fn a_lock_is_taken_listed_renewed_and_released() {
     server.run(&["lock", "release", "excel", "--fence", &fence]).exits(0).prints("already");
     server.run(&["lock", "renew", "excel", "--fence", &fence]).exits(5).says("no longer");
     server.run(&["lock", "show", "never"]).exits(3);
-    server.run(&["lock", "release", "excel"]).exits(2).says("whose lock?");
-    server.run(&["lock", "acquire", "a:meta"]).exits(2).says("':meta'");
-    server.run(&["lock", "acquire", "excel", "--ttl", "0"]).exits(2).says("out of range");
-    server.run(&["lock", "acquire", "gpu", "--kind", "semaphore"]).exits(2);
+}
+
+#[test]
+fn bad_input_is_refused_with_what_to_change_and_leaves_nothing_behind() {
+    let server = Server::start();
+    let long = "x".repeat(300);
+    for (words, says) in [
+        (vec!["lock", "acquire", ""], "value"),
+        (vec!["lock", "acquire", " "], "is empty"),
+        (vec!["lock", "acquire", "a:meta"], "':meta'"),
+        (vec!["lock", "acquire", "a\nb"], "control character"),
+        (vec!["lock", "acquire", &long], "300 bytes"),
+        (vec!["lock", "acquire", "s", "--ttl", "0"], "out of range"),
+        (vec!["lock", "acquire", "s", "--ttl", "0.05"], "out of range"),
+        (vec!["lock", "acquire", "s", "--ttl=-5"], "no length of time"),
+        (vec!["lock", "acquire", "s", "--ttl", "8d"], "out of range"),
+        (vec!["lock", "acquire", "s", "--ttl", "99999999999999"], "ten years"),
+        (vec!["lock", "acquire", "s", "--ttl", "a week"], "no length of time"),
+        (vec!["lock", "acquire", "s", "--ttl", "10s", "--lease", "11s"], "out of range"),
+        (vec!["lock", "acquire", "s", "--wait", "8d"], "out of range"),
+        (vec!["lock", "acquire", "s", "--lock-id", ""], "lock id is empty"),
+        (vec!["lock", "acquire", "s", "--execution-id", &long], "300 bytes"),
+        (vec!["lock", "acquire", "s", "--kind", "shared"], "shared"),
+        (vec!["lock", "acquire", "s", "--kind", "semaphore"], "--limit"),
+        (vec!["lock", "acquire", "s", "--kind", "semaphore", "--limit", "0"], "out of range"),
+        (vec!["lock", "acquire", "s", "--kind", "semaphore", "--limit", "2", "--weight", "3"], "out of range"),
+        (vec!["lock", "renew", "s", "--fence", "x"], "--fence"),
+        (vec!["lock", "renew", "s", "--fence", "1", "--lease", "1ms"], "out of range"),
+        (vec!["lock", "release", "s"], "whose lock?"),
+        (vec!["lock", "release", "s", "--fence", "1", "--lock-id", "a"], "release by one of them"),
+        (vec!["lock", "release", "s", "--force"], "--reason"),
+        (vec!["lock", "cleanup", ""], "execution id is empty"),
+        (vec!["lock", "cleanup", "e", "--scope", "a:meta"], "':meta'"),
+        (vec!["lock", "show", "a:meta"], "':meta'"),
+        (vec!["lock", "ls", "--kind", "shared"], "shared"),
+        (vec!["lock", "run", "s", "--ttl", "0", "--", "true"], "out of range"),
+    ] {
+        let ran = server.run(&words);
+        assert_eq!(ran.code, 2, "{words:?}: {} {}", ran.stdout, ran.stderr);
+        assert!(ran.stderr.contains(says), "{words:?} lacks {says:?}: {}", ran.stderr);
+    }
+    server.run(&["lock", "ls"]).exits(0).says("no locks");
+    server.run(&["lock", "release", "never", "--lock-id", "a"]).exits(0).prints("absent");
+    server.run(&["lock", "acquire", "замок 🔒", "--ttl", "600", "--wait", "0.5"]).exits(0);
+    let shown = server.run(&["lock", "show", "замок 🔒", "--json"]).exits(0).json();
+    let left = shown["max_hold_end"].as_i64().unwrap() - shown["holder"]["lease_end"].as_i64().unwrap();
+    assert_eq!(left, 0, "600 without a unit is seconds, of lease and cap alike");
+}
+
+#[test]
+fn all_kinds_of_locks_are_listed_and_shown() {
+    let server = Server::start();
+    server.run(&["lock", "acquire", "excel", "--lock-id", "me"]).exits(0);
+    for who in ["a", "b"] {
+        server.run(&["lock", "acquire", "gpu", "--kind", "semaphore", "--limit", "4", "--lock-id", who]).exits(0);
+    }
+    server.run(&["lock", "acquire", "doc", "--kind", "write", "--lock-id", "w"]).exits(0);
+    let all = server.run(&["lock", "ls"]).exits(0).prints("KIND").prints("exclusive").prints("semaphore").prints("a and 1 more");
+    assert!(all.stdout.contains("rw"), "{}", all.stdout);
+    let only = server.run(&["lock", "ls", "--kind", "rw", "--json"]).exits(0).json();
+    assert_eq!((only["locks"].as_array().unwrap().len(), &only["locks"][0]["scope"]), (1, &"doc".into()));
+    server.run(&["lock", "ls", "--scan", "--prefix", "ex"]).exits(0).prints("excel");
+    server.run(&["lock", "show", "gpu", "--kind", "semaphore"]).exits(0).prints("a (units 1, fence").prints("b (units 1");
+    server.run(&["lock", "show", "gpu"]).exits(3);
 }
 
 #[test]

@@ -134,6 +134,17 @@ fn the_printed_user_can_do_all_that_is_needed() {
     assert_eq!(server.run(&["call", "add", r#"{"a":1,"b":2}"#]).exits(0).stdout, "3\n");
     let _worker = server.worker("upper", &["--exec", "tr a-z A-Z"]);
     server.run(&["call", "upper", r#""hi""#]).exits(0).prints("HI");
+    server.run(&["lock", "acquire", "excel"]).exits(0);
+    server.run(&["lock", "ls"]).exits(0).prints("excel");
+    assert!(redis.cli(&["acl", "log"]).trim().is_empty(), "something was refused: {}", redis.cli(&["acl", "log"]));
+    // What only a wish needs is refused with what to do, and allowed by the line that is printed for it.
+    server.run(&["lock", "ls", "--scan"]).exits(2).says("+scan");
+    server.run(&["lock", "cleanup", "4711", "--scan"]).exits(2).says("+scan");
+    let option = printed.stderr.lines().find_map(|line| line.strip_prefix("# optional: ")?.split("   ").next()).expect("it is printed");
+    assert_eq!(redis.cli(&option.split(' ').collect::<Vec<_>>()).trim(), "OK");
+    redis.cli(&["acl", "log", "reset"]);
+    redis.cli(&["incr", "n8n-lock-of-nobody-we-know"]);
+    server.run(&["lock", "ls", "--scan"]).exits(0).prints("of-nobody-we-know");
     let report = server.run(&["doctor", "--json", "--store", &url]).json();
     let failed: Vec<_> = findings(&report).into_iter().filter(|(_, level)| level == "fail").collect();
     assert_eq!(failed, [], "{report}");

@@ -1,8 +1,9 @@
 //! Locks over HTTP: taken, waited for, renewed, released, listed, forced open, cleaned up.
 
 use serde_json::{Value, json};
+use towpath_server::settings::Settings;
 
-use crate::support::{Server, answer, client, server};
+use crate::support::{Server, answer, client, server, server_with, settings};
 
 async fn acquire(server: &Server, scope: &str, body: Value) -> Value {
     server.post(&format!("/v1/locks/{scope}/acquire"), body).await.with(200)
@@ -23,6 +24,8 @@ async fn a_lock_is_granted_with_all_that_workflows_expect() {
         ("workflow_name", json!("Import")),
         ("execution_id", json!("4711")),
         ("holds", json!(1)),
+        ("key", json!("n8n-lock-excel")),
+        ("meta_key", json!("n8n-lock-excel:meta")),
     ] {
         assert_eq!(granted[field], expected, "{field}");
     }
@@ -35,7 +38,8 @@ async fn a_lock_is_granted_with_all_that_workflows_expect() {
 async fn a_held_lock_is_a_conflict_that_names_its_holder() {
     let server = server().await;
     acquire(&server, "s", json!({ "lock_id": "a", "workflow_name": "Import" })).await;
-    let held = server.post("/v1/locks/s/acquire", json!({ "wait": false })).await.error(409, "lock_held");
+    // As workflows ask.
+    let held = server.post("/v1/locks/s/acquire", json!({ "wait_till_lock_released": false })).await.error(409, "lock_held");
     assert_eq!(
         held["message"],
         "Lock acquisition failed (fail-fast): scope 's' is held (count=1). Caller passed wait_till_lock_released=false."
@@ -188,43 +192,36 @@ async fn a_stopping_server_keeps_the_place_of_who_waits() {
     assert_eq!((&answer["request_id"], &answer["rank"]), (&json!("q"), &json!(0)));
 }
 
+/// Asks in the background, and waits until so many wait.
+async fn waits(server: &Server, request_id: &str, how_many: usize) -> tokio::task::JoinHandle<crate::support::Answer> {
+    let url = format!("http://{}/v1/locks/s/acquire", server.addr());
+    let question = client().post(url).json(&json!({ "request_id": request_id, "max_wait_seconds": 600 }));
+    let waiting = tokio::spawn(answer(question));
+    while server.get("/v1/locks/s").await.with(200)["waiters"].as_array().map_or(0, Vec::len) != how_many {
+        tokio::task::yield_now().await;
+    }
+    waiting
+}
+
 #[tokio::test]
-async fn bad_input_is_answered_with_what_to_change() {
-    let server = server().await;
-    let long = "x".repeat(300);
-    for scope in ["%20", "a:meta", "a%0Ab", long.as_str()] {
-        let error = server.post(&format!("/v1/locks/{scope}/acquire"), json!({})).await.error(400, "invalid_name");
-        assert_eq!(error["field"], "scope", "{scope}");
+async fn whoever_waits_keeps_its_place_though_the_server_is_started_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let on_disk = || Settings { store: format!("sqlite:{}", folder.path().display()), ..settings() };
+    let server = server_with(on_disk()).await;
+    let holder = acquire(&server, "s", json!({})).await;
+    let (first, second) = (waits(&server, "first", 1).await, waits(&server, "second", 2).await);
+    server.running.stop().await;
+    for (waiting, rank) in [(first, 0), (second, 1)] {
+        assert_eq!(waiting.await.unwrap().with(202)["rank"], rank);
     }
-    for (body, code, field) in [
-        (json!({ "ttl_seconds": 0 }), "out_of_range", "ttl_seconds"),
-        (json!({ "ttl_seconds": -5 }), "out_of_range", "ttl_seconds"),
-        (json!({ "ttl_seconds": 1e300 }), "out_of_range", "ttl_seconds"),
-        (json!({ "ttl_seconds": "a week" }), "invalid_field", "ttl_seconds"),
-        (json!({ "ttl_seconds": 10, "lease_ms": 11_000 }), "out_of_range", "lease_ms"),
-        (json!({ "lease_ms": 10 }), "out_of_range", "lease_ms"),
-        (json!({ "max_wait_seconds": -1 }), "out_of_range", "max_wait_seconds"),
-        (json!({ "max_wait_seconds": 604_801 }), "out_of_range", "max_wait_seconds"),
-        (json!({ "max_holds": 0 }), "out_of_range", "max_holds"),
-        (json!({ "max_holds": 1.5 }), "out_of_range", "max_holds"),
-        (json!({ "kind": "shared" }), "invalid_field", "kind"),
-        (json!({ "kind": "semaphore" }), "missing_field", "limit"),
-        (json!({ "kind": "semaphore", "limit": 0 }), "out_of_range", "limit"),
-        (json!({ "kind": "semaphore", "limit": 2, "weight": 3 }), "out_of_range", "weight"),
-        (json!({ "lock_id": "" }), "invalid_name", "lock_id"),
-        (json!({ "lock_id": long }), "invalid_name", "lock_id"),
-        (json!({ "execution_id": long }), "invalid_name", "execution_id"),
-        (json!({ "workflow_name": long }), "invalid_name", "workflow_name"),
-        (json!({ "request_id": "a b" }), "invalid_name", "request_id"),
-        (json!({ "until": 1 }), "unknown_field", "until"),
-    ] {
-        let error = server.post("/v1/locks/s/acquire", body.clone()).await.error(400, code);
-        assert_eq!((error["field"].as_str(), error["effect"].as_str()), (Some(field), Some("none")), "{body}");
-    }
-    server.post("/v1/locks/s/release", json!({})).await.error(400, "missing_field");
-    server.post("/v1/locks/s/release", json!({ "fence": 1, "lock_id": "a" })).await.error(400, "invalid_field");
-    server.post("/v1/locks/s/release", json!({ "kind": "read", "fence": 1 })).await.error(400, "missing_field");
-    server.get("/v1/locks/s").await.error(404, "lock_not_found");
+    let server = server_with(on_disk()).await;
+    // The second comes back before the first.
+    let (second, first) = (waits(&server, "second", 2).await, waits(&server, "first", 2).await);
+    server.post("/v1/locks/s/release", json!({ "fence": holder["fence"] })).await.with(200);
+    let granted = first.await.unwrap().with(200);
+    assert_eq!((&granted["outcome"], &granted["request_id"]), (&json!("granted"), &json!("first")));
+    server.post("/v1/locks/s/release", json!({ "fence": granted["fence"] })).await.with(200);
+    assert_eq!(second.await.unwrap().with(200)["request_id"], "second");
 }
 
 #[tokio::test]
@@ -236,7 +233,9 @@ async fn grants_and_losses_are_counted_for_prometheus() {
     }
     acquire(&server, "s", json!({ "kind": "semaphore", "limit": 2 })).await;
     let fence = acquire(&server, "t", json!({ "lock_id": "a" })).await["fence"].clone();
-    answer(server.request(reqwest::Method::DELETE, "/v1/locks/t").json(&json!({ "reason": "it hangs" }))).await.with(200);
+    let counter = server.get("/v1/locks/t").await.with(200)["counter"].clone();
+    let force = json!({ "counter": counter, "reason": "it hangs" });
+    answer(server.request(reqwest::Method::DELETE, "/v1/locks/t").json(&force)).await.with(200);
     server.post("/v1/locks/t/renew", json!({ "fence": fence })).await.error(409, "lock_lost");
     let text = server.get("/metrics").await.text;
     for line in [
@@ -245,7 +244,50 @@ async fn grants_and_losses_are_counted_for_prometheus() {
         r#"towpath_permit_grants_total{kind="sem"} 1"#,
         r#"towpath_locks_lost_total{reason="absent"} 1"#,
         "towpath_lock_attempts_of_old_workflows_total 0",
+        r#"towpath_lock_wait_seconds_count{kind="lock"} 3"#,
+        r#"towpath_lock_wait_seconds_count{kind="sem"} 1"#,
+        r#"towpath_lock_hold_seconds_count{kind="lock"} 3"#,
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
+}
+
+#[tokio::test]
+async fn semaphores_and_read_write_locks_are_listed_and_shown() {
+    let server = server().await;
+    for (scope, lock_id) in [("gpu", "a"), ("gpu", "b"), ("disk", "a")] {
+        let body = json!({ "kind": "semaphore", "limit": 4, "weight": 2, "lock_id": lock_id, "execution_id": "4711" });
+        acquire(&server, scope, body).await;
+    }
+    acquire(&server, "doc", json!({ "kind": "read", "lock_id": "r" })).await;
+    acquire(&server, "s", json!({})).await;
+    let listed = async |query: &str| {
+        let page = server.get(&format!("/v1/locks?{query}")).await.with(200);
+        page["locks"].as_array().unwrap().iter().map(|lock| format!("{} {}", lock["kind"], lock["scope"])).collect::<Vec<_>>()
+    };
+    assert_eq!(listed("kind=semaphore").await, [r#""semaphore" "disk""#, r#""semaphore" "gpu""#]);
+    assert_eq!(listed("kind=semaphore&prefix=g").await, [r#""semaphore" "gpu""#]);
+    assert_eq!(listed("kind=rw").await, [r#""rw" "doc""#]);
+    assert_eq!(listed("").await, [r#""exclusive" "s""#]);
+    let first = server.get("/v1/locks?kind=semaphore&limit=1").await.with(200);
+    assert_eq!((&first["next"], first["locks"].as_array().unwrap().len()), (&json!("disk"), 1));
+    let gpu = server.get("/v1/locks/gpu?kind=semaphore").await.with(200);
+    let holders = gpu["holders"].as_array().unwrap();
+    assert_eq!((holders.len(), &holders[0]["lock_id"], &holders[0]["weight"]), (2, &json!("a"), &json!(2)));
+    assert_eq!((&holders[1]["execution_id"], &gpu["fence_high"]), (&json!("4711"), &holders[1]["fence"]));
+    server.get("/v1/locks/gpu").await.error(404, "lock_not_found");
+    server.get("/v1/locks/gpu?kind=rw").await.error(404, "lock_not_found");
+}
+
+#[tokio::test]
+async fn scopes_of_the_shared_configuration_are_cleaned_up_without_being_named() {
+    let server = server().await;
+    let config = json!({ "value": { "lock_scopes": ["a", "b:meta", 7, "c"], "mode": "night" } });
+    server.put("/v1/config", config).await.with(200);
+    for (scope, execution) in [("a", "4711"), ("c", "4712")] {
+        acquire(&server, scope, json!({ "execution_id": execution })).await;
+    }
+    let cleaned = server.post("/v1/locks/cleanup", json!({ "execution_id": "4711" })).await.with(200);
+    assert_eq!(cleaned, json!({ "cleaned": true, "cleaned_count": 1, "scopes": ["a"] }));
+    assert_eq!(server.get("/v1/locks?scan=true").await.with(200)["locks"].as_array().unwrap().len(), 1);
 }

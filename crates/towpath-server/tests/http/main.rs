@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 mod bad_input;
+mod bad_limits;
+mod bad_locks;
 mod batches;
 mod calls;
 mod config;
@@ -17,6 +19,8 @@ mod locks;
 mod nested;
 mod push;
 mod rate_limits;
+mod rates;
 mod security;
 mod support;
+mod unreachable_limits;
 mod workers;

@@ -20,17 +20,17 @@ const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// A request that the target got.
 #[derive(Clone)]
-struct Got {
+pub(crate) struct Got {
     headers: HeaderMap,
     body: Vec<u8>,
 }
 
 /// A target that remembers what it got and answers by the path.
 #[derive(Clone, Default)]
-struct Target(Arc<Mutex<Vec<Got>>>);
+pub(crate) struct Target(Arc<Mutex<Vec<Got>>>);
 
 impl Target {
-    async fn start() -> (Self, String) {
+    pub(crate) async fn start() -> (Self, String) {
         let target = Self::default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
@@ -39,7 +39,7 @@ impl Target {
         (target, base)
     }
 
-    fn got(&self) -> Vec<Got> {
+    pub(crate) fn got(&self) -> Vec<Got> {
         self.0.lock().unwrap().clone()
     }
 }
@@ -63,7 +63,7 @@ async fn respond(State(target): State<Target>, uri: axum::http::Uri, headers: He
     }
 }
 
-async fn pushing() -> Server {
+pub(crate) async fn pushing() -> Server {
     let secrets = vec![SECRET.parse().unwrap()];
     server_with(Settings { allow_loopback_targets: true, webhook_secrets: secrets, ..settings() }).await
 }

@@ -153,16 +153,75 @@ async fn everything_that_cannot_be_is_refused_with_its_name_and_nothing_is_count
 }
 
 #[tokio::test]
+async fn limits_that_have_something_in_use_are_listed_in_pages() {
+    let server = server().await;
+    let none = server.get("/v1/limits").await.with(200);
+    assert_eq!(none, json!({ "limits": [], "policies": [] }));
+    for scope in ["zoo", "acme", "acme%3Aeu", "%D0%B7%D0%B0%D0%BA%D0%B0%D0%B7"] {
+        let body = json!({ "rules": [rule("sliding_log", 3), { "name": "wide", "limit": 100, "window_ms": 60_000, "key": "u 17" }] });
+        assert_eq!(server.post(&format!("/v1/limits/{scope}/check"), body).await.with(200)["allowed"], true);
+    }
+    server.put("/v1/limits/acme", json!({ "rules": [rule("gcra", 1)] })).await.with(200);
+    let first = server.get("/v1/limits?prefix=acme&limit=3").await.with(200);
+    let names = |page: &Value| -> Vec<String> {
+        let text = |limit: &Value| format!("{} {}", limit["scope"].as_str().unwrap(), limit["name"].as_str().unwrap());
+        page["limits"].as_array().unwrap().iter().map(text).collect()
+    };
+    assert_eq!(names(&first), ["acme r", "acme wide", "acme:eu r"]);
+    assert_eq!(first["policies"].as_array().unwrap().len(), 1);
+    let shown = &first["limits"][0];
+    assert_eq!(
+        (&shown["algorithm"], &shown["limit"], &shown["count"], &shown["remaining"]),
+        (&json!("sliding_log"), &json!(3), &json!(1), &json!(2))
+    );
+    assert!((1..=60_000).contains(&shown["reset_ms"].as_u64().unwrap()));
+    assert_eq!(first["limits"][1]["key"], "u 17");
+    let cursor = first["next"].as_str().unwrap();
+    let second = server.get(&format!("/v1/limits?prefix=acme&limit=3&cursor={cursor}")).await.with(200);
+    assert_eq!((names(&second), &second["next"], &second["policies"]), (vec!["acme:eu wide".to_owned()], &Value::Null, &json!([])));
+    assert_eq!(server.get("/v1/limits").await.with(200)["limits"].as_array().unwrap().len(), 8);
+    for query in ["cursor=nonsense", "cursor=%00", "cursor="] {
+        assert_eq!(server.get(&format!("/v1/limits?{query}")).await.error(400, "invalid_field")["field"], "cursor");
+    }
+    assert_eq!(server.get("/v1/limits?limit=0").await.error(400, "out_of_range")["field"], "limit");
+    assert_eq!(server.get("/v1/limits?limit=201").await.error(400, "out_of_range")["field"], "limit");
+}
+
+#[tokio::test]
+async fn the_older_headers_are_sent_to_who_asks_for_them() {
+    let server = server().await;
+    let body = json!({ "rules": [rule("sliding_log", 2), { "name": "wide", "limit": 100, "window_ms": 1_000, "burst": 50 }] });
+    let plain = server.post(CHECK, body.clone()).await;
+    assert!(plain.headers.keys().all(|name| !name.as_str().starts_with("x-ratelimit")));
+    let with = server.post(&format!("{CHECK}?x_ratelimit=true"), body.clone()).await;
+    let of = |name: &str| with.headers[name].to_str().unwrap().to_owned();
+    assert_eq!((of("x-ratelimit-limit"), of("x-ratelimit-remaining"), of("x-ratelimit-reset")), ("2".into(), "0".into(), "60".into()));
+    let denied = server.post(&format!("{CHECK}?x_ratelimit=true&deny_status=429"), body.clone()).await;
+    assert_eq!((denied.status.as_u16(), &denied.headers["x-ratelimit-remaining"]), (429, &"0".parse().unwrap()));
+    server.post(&format!("{CHECK}?x_ratelimit=maybe"), body).await.error(400, "invalid_field");
+}
+
+#[tokio::test]
 async fn checks_are_counted_for_prometheus() {
     let server = server().await;
-    for _ in 0..2 {
-        server.post(CHECK, json!({ "limit": 1 })).await.with(200);
+    let shadow = json!({ "name": "planned", "algorithm": "sliding_log", "limit": 1, "window_ms": 3_600_000, "shadow": true });
+    let kept_in_mind = json!({ "name": "log", "algorithm": "sliding_log", "limit": 1, "window_ms": 3_600_000 });
+    for _ in 0..3 {
+        server.post(CHECK, json!({ "limit": 1, "windowSeconds": 3_600 })).await.with(200);
+        server.post(CHECK, json!({ "rules": [shadow] })).await.with(200);
+        server.post(CHECK, json!({ "rules": [kept_in_mind] })).await.with(200);
+        server.post(CHECK, json!({ "rules": [kept_in_mind], "mode": "peek" })).await.with(200);
     }
     let text = server.get("/metrics").await.text;
-    for line in [
-        r#"towpath_limit_checks_total{rule="fixed_window",verdict="allowed"} 1"#,
-        r#"towpath_limit_checks_total{rule="fixed_window",verdict="denied"} 1"#,
+    for (rule, verdict, count) in [
+        ("fixed_window", "allowed", 1),
+        ("fixed_window", "denied", 2),
+        ("planned", "allowed", 1),
+        ("planned", "would_deny", 2),
+        ("log", "allowed", 1),
+        ("log", "denied", 2),
     ] {
-        assert!(text.contains(line), "{line}\n{text}");
+        let line = format!(r#"towpath_limit_checks_total{{rule="{rule}",verdict="{verdict}"}} {count}"#);
+        assert!(text.lines().any(|known| known == line), "{line}\n{text}");
     }
 }

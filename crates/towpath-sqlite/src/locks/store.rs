@@ -55,6 +55,10 @@ impl LockStore for SqliteStore {
         self.make(move |tx| super::held_by_execution(tx, &execution_id)).await
     }
 
+    fn only_node(&self) -> Option<NodeId> {
+        NodeId::new("embedded").ok()
+    }
+
     fn lock_wakes(&self, node: &NodeId) -> Box<dyn LockWakes> {
         self.ears.listen_for_turns(node)
     }

@@ -106,6 +106,17 @@ impl Towpath {
         }
     }
 
+    /// A function as it is known at this moment; `None` when it is not.
+    pub(crate) async fn known_function(&self, key: &FunctionKey) -> Result<Option<Arc<KnownFunction>>, StoreError> {
+        let now = self.clock().now();
+        if let Some(known) = self.functions().get(key, now) {
+            return Ok(Some(known));
+        }
+        let generation = self.functions().generation();
+        let found = self.store().find(key, now).await?;
+        Ok(found.map(|view| self.functions().put(view.definition, generation, now)))
+    }
+
     /// The function, as soon as it is known.
     async fn find_function(&self, key: &FunctionKey, until: Timestamp) -> Result<Arc<KnownFunction>, CallError> {
         if let Some(known) = self.functions().get(key, self.clock().now()) {

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use towpath_core::store::{ClaimCalls, ClaimFunction};
+use towpath_core::time::Timestamp;
 
 use super::backoff::Backoff;
 use super::desk::{Desk, Served};
-use super::executor;
 use super::permits::Permits;
+use super::turns;
+use crate::limits::Room;
 
 /// At most this many calls come with one claim.
 const CLAIM_MAX: u32 = 256;
@@ -34,9 +36,12 @@ async fn claim_for_ever(desk: &Arc<Desk>) {
             desk.permits().freed().await;
             continue;
         }
-        let (want, left_out) = wish(desk, turn);
+        let Wish { want, left_out, again_at } = wish(desk, turn).await;
         if want.functions.is_empty() {
-            desk.permits().freed().await;
+            tokio::select! {
+                () = desk.permits().freed() => {}
+                () = at(desk, again_at) => {}
+            }
             continue;
         }
         turn = (turn + 1) % desk.served.len();
@@ -45,11 +50,12 @@ async fn claim_for_ever(desk: &Arc<Desk>) {
             biased;
             claimed = desk.store().claim(want) => claimed,
             () = any_freed(desk, &left_out), if !left_out.is_empty() => continue,
+            () = at(desk, again_at), if again_at.is_some() => continue,
         };
         match claimed {
             Ok(deliveries) => {
                 backoff.succeeded();
-                executor::start(desk, deliveries);
+                turns::start(desk, deliveries).await;
                 // What was claimed goes first: the next claim may wait a moment, their callers do.
                 tokio::task::yield_now().await;
             }
@@ -62,20 +68,47 @@ async fn claim_for_ever(desk: &Arc<Desk>) {
     }
 }
 
-/// What to claim now, beginning with the function whose turn it is, and the functions that have no permit left.
-fn wish(desk: &Desk, turn: usize) -> (ClaimCalls, Vec<Arc<Served>>) {
+/// What to claim now.
+struct Wish {
+    want: ClaimCalls,
+    /// Functions that have no permit left.
+    left_out: Vec<Arc<Served>>,
+    /// When a function that is left out because it is not its turn may be claimed for again.
+    again_at: Option<Timestamp>,
+}
+
+/// What to claim now, beginning with the function whose turn it is.
+async fn wish(desk: &Desk, turn: usize) -> Wish {
     let max = desk.permits().free().min(CLAIM_MAX);
-    let mut left_out = Vec::new();
+    let (mut left_out, mut again_at) = (Vec::new(), None);
     let mut functions = Vec::with_capacity(desk.served.len());
     let (before, from) = desk.served.split_at(turn);
     for served in from.iter().chain(before).filter(|_| max > 0) {
-        match Permits::free_of(&served.permits).min(max) {
-            0 => left_out.push(Arc::clone(served)),
-            max => functions.push(ClaimFunction { function: served.key.clone(), max }),
+        let free = Permits::free_of(&served.permits).min(max);
+        if free == 0 {
+            left_out.push(Arc::clone(served));
+            continue;
+        }
+        let room = match &served.turns {
+            Some(turns) => turns.room().await,
+            None => Room::Now(free),
+        };
+        match room {
+            Room::Now(room) => functions.push(ClaimFunction { function: served.key.clone(), max: free.min(room) }),
+            Room::NotBefore(at) => again_at = Some(again_at.map_or(at, |known: Timestamp| known.min(at))),
         }
     }
     let (worker, lease) = (desk.worker_id().clone(), desk.timing.lease);
-    (ClaimCalls { worker, functions, max, lease, wait: CLAIM_WAIT, in_process: true }, left_out)
+    let want = ClaimCalls { worker, functions, max, lease, wait: CLAIM_WAIT, in_process: true };
+    Wish { want, left_out, again_at }
+}
+
+/// Ends then, if there is such an instant.
+async fn at(desk: &Desk, instant: Option<Timestamp>) {
+    match instant {
+        Some(instant) => desk.clock().sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Ends when one of these functions has a permit again.

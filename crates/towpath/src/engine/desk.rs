@@ -19,6 +19,7 @@ use towpath_core::worker::RegisterWorker;
 use super::permits::{FunctionPermits, Permits};
 use crate::Towpath;
 use crate::handler::RawHandler;
+use crate::limits::Turns;
 use crate::params::Parameters;
 
 /// A function as this worker serves it.
@@ -29,6 +30,8 @@ pub(crate) struct Served {
     pub(crate) permits: FunctionPermits,
     /// The store counts its running calls, so it has to know which of them only wait for others.
     pub(crate) counted_by_store: bool,
+    /// Its deliveries take turns, over all workers.
+    pub(crate) turns: Option<Turns>,
 }
 
 /// How long things take on this desk.

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde_json::json;
@@ -17,23 +18,30 @@ use super::desk::{Desk, Finished, Served, StopSignal, Ticket};
 use super::permits::Permit;
 use crate::context::CallContext;
 use crate::error::HandlerError;
+use crate::limits::not_before;
 use crate::params::ParamProblem;
 
-/// Starts the handlers of these deliveries.
-pub(crate) fn start(desk: &Arc<Desk>, deliveries: Vec<Delivery>) {
+/// Starts the handlers of these deliveries, after a wait.
+pub(crate) fn start(desk: &Arc<Desk>, deliveries: Vec<Delivery>, wait: Duration) {
     desk.take(deliveries, |delivery, ticket, stop| {
         // Taken here and not in the task, so that the next claim sees how many are left. A handler that came back from a nested call may
         // have been faster; then this one waits in hand.
         let served = desk.served(&delivery.request.function);
         let served = served.map(|served| (Arc::clone(served), desk.permits().try_acquire(&served.permits)));
-        tokio::spawn(run(Arc::clone(desk), served, delivery, ticket, stop)).abort_handle()
+        tokio::spawn(run(Arc::clone(desk), served, Work { delivery, wait }, ticket, stop)).abort_handle()
     });
 }
 
-async fn run(desk: Arc<Desk>, served: Option<(Arc<Served>, Option<Permit>)>, delivery: Delivery, ticket: Ticket, stop: StopSignal) {
-    let id = delivery.id.clone();
+/// A delivery, and how long until it is its turn.
+struct Work {
+    delivery: Delivery,
+    wait: Duration,
+}
+
+async fn run(desk: Arc<Desk>, served: Option<(Arc<Served>, Option<Permit>)>, work: Work, ticket: Ticket, stop: StopSignal) {
+    let id = work.delivery.id.clone();
     let answer = match served {
-        Some((served, permit)) => execute(&desk, served, permit, delivery, &stop).await,
+        Some((served, permit)) => execute(&desk, served, permit, work, &stop).await,
         None => {
             tracing::error!(delivery = %id, "the store delivered a call of a function that was not asked for");
             None
@@ -52,11 +60,12 @@ enum End {
     Deadline,
 }
 
-async fn execute(desk: &Arc<Desk>, served: Arc<Served>, permit: Option<Permit>, delivery: Delivery, stop: &StopSignal) -> Option<Answer> {
+async fn execute(desk: &Arc<Desk>, served: Arc<Served>, permit: Option<Permit>, work: Work, stop: &StopSignal) -> Option<Answer> {
+    let delivery = &work.delivery;
     let ends_at = desk.clock().now() + delivery.remaining;
     let function = served.key.clone();
     let aside = Arc::new(Aside::new(Arc::clone(desk), Arc::clone(&served), delivery.id.clone(), stop.clone(), permit));
-    let handler = handle(desk, served, delivery, ends_at, stop, &aside);
+    let handler = handle(desk, served, work, ends_at, stop, &aside);
     let mut handler = pin!(AssertUnwindSafe(handler).catch_unwind());
     let end = tokio::select! {
         biased;
@@ -83,11 +92,14 @@ async fn execute(desk: &Arc<Desk>, served: Arc<Served>, permit: Option<Permit>, 
 async fn handle(
     desk: &Arc<Desk>,
     served: Arc<Served>,
-    delivery: Delivery,
+    Work { delivery, wait }: Work,
     ends_at: Timestamp,
     stop: &StopSignal,
     aside: &Arc<Aside>,
 ) -> Result<Payload, HandlerError> {
+    if !wait.is_zero() {
+        desk.clock().sleep_until(not_before(desk.clock().now_us() + wait)).await;
+    }
     aside.begin().await;
     // Callers check too, but the definition may have changed since, and not every caller is this library.
     let params = served.parameters.fill(&delivery.request.params).map_err(|problems| invalid_params(&served, &problems))?;

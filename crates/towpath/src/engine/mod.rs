@@ -5,6 +5,7 @@
 //! | [`timekeeper`] | per store handle: does what is due |
 //! | [`registrar`] | per store handle: hears that functions changed |
 //! | [`claimer`] | per worker: claims calls for free permits |
+//! | [`turns`] | per worker: draws turns for calls of functions with a rate |
 //! | [`executor`] | per delivery: runs the handler, to its end or to the call's |
 //! | [`answerer`] | per worker: sends answers, whatever piled up in one go |
 //! | [`renewer`] | per worker: prolongs the leases of long calls, hears of cancellations |
@@ -26,6 +27,7 @@ pub(crate) mod permits;
 pub(crate) mod registrar;
 pub(crate) mod renewer;
 pub(crate) mod timekeeper;
+pub(crate) mod turns;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

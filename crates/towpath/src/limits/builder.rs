@@ -85,6 +85,7 @@ impl LimitBuilder {
         let check = Check::take(scope, rules.clone(), self.cost, self.max_wait)?;
         let (limits, now) = (self.towpath.limits(), self.towpath.clock().now_us());
         if let Some(reply) = limits.denied.recall(&check, now).filter(|_| self.max_wait.is_zero()) {
+            limits.answered_here(&check, &reply, false);
             return Ok(Verdict::of(&check, &reply, false));
         }
         let mut verdict = match self.towpath.store().take(&check).await {
@@ -146,14 +147,17 @@ impl LimitBuilder {
             return Err(error.into());
         }
         match self.towpath.limits().local.judge(check, self.nodes, now) {
-            Some(reply) => Ok(Verdict::of(check, &reply, true)),
+            Some(reply) => {
+                self.towpath.limits().answered_here(check, &reply, true);
+                Ok(Verdict::of(check, &reply, true))
+            }
             None => Err(error.into()),
         }
     }
 }
 
 /// The first whole millisecond that is not before an instant: clocks wake by milliseconds.
-fn not_before(at: Micros) -> Timestamp {
+pub(crate) fn not_before(at: Micros) -> Timestamp {
     Micros::new(at.get().saturating_add(999)).to_millis()
 }
 

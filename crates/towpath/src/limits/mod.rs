@@ -34,6 +34,7 @@
 //! | `denied` | refusals that need not be asked again before their retry |
 //! | `local` | what counts while the store is out of reach, for rules that wish so |
 //! | [`Policies`] | named lists of rules, kept in the shared configuration |
+//! | [`Turns`] | what a policy lets through, for those who take work from a queue |
 
 mod builder;
 mod denied;
@@ -41,7 +42,12 @@ mod error;
 mod local;
 mod policies;
 mod spec;
+mod turns;
 mod verdict;
+
+use std::sync::Arc;
+
+use towpath_core::limit::LimitReply;
 
 pub use builder::LimitBuilder;
 pub use error::LimitError;
@@ -49,13 +55,16 @@ pub use policies::{Policies, Policy};
 pub use spec::RuleSpec;
 pub use towpath_core::limit::{Algorithm, Check, InvalidLimit, OnError, Retry, Rule, RuleReply, Rules};
 pub use towpath_core::names::{LimitScope, RuleKey, RuleName};
+pub use turns::{Room, Turn, Turns};
 pub use verdict::Verdict;
 
+pub(crate) use builder::not_before;
 pub(crate) use denied::Denied;
 pub(crate) use local::LocalLimits;
 pub(crate) use policies::PolicyCache;
+pub(crate) use turns::TurnBook;
 
-use crate::Towpath;
+use crate::{Observer, Towpath};
 
 /// What a process keeps in mind about limits.
 #[derive(Default)]
@@ -63,6 +72,21 @@ pub(crate) struct Limits {
     pub(crate) denied: Denied,
     pub(crate) local: LocalLimits,
     pub(crate) policies: PolicyCache,
+    pub(crate) turns: TurnBook,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl Limits {
+    pub(crate) fn heard_by(observer: Option<Arc<dyn Observer>>) -> Self {
+        Self { observer, ..Self::default() }
+    }
+
+    /// A check that takes something was answered without the store.
+    fn answered_here(&self, check: &Check, reply: &LimitReply, degraded: bool) {
+        if let Some(observer) = self.observer.as_ref().filter(|_| check.writes() && check.cost() > 0) {
+            observer.limit_answered_here(check, reply, degraded);
+        }
+    }
 }
 
 impl Towpath {

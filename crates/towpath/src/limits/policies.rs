@@ -131,7 +131,12 @@ impl Policies {
         if let Some(table) = fresh {
             return Ok(table);
         }
-        let table = Arc::new(table(&self.towpath.config().await?)?);
+        let config = match self.towpath.config().await {
+            Ok(config) => config,
+            // What was last seen says what its rules want to happen while the store is out of reach.
+            Err(error) => return self.cache().as_ref().map(|(_, table)| Arc::clone(table)).ok_or_else(|| error.into()),
+        };
+        let table = Arc::new(table(&config)?);
         *self.cache() = Some((now, Arc::clone(&table)));
         Ok(table)
     }

@@ -11,12 +11,12 @@ use towpath_core::store::HeldScope;
 use super::LockError;
 use crate::Towpath;
 
-/// Where to look besides what is known to be the execution's.
+/// Where to look besides what is known to be the execution's and what the shared configuration names under `lock_scopes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleanup {
     /// Scopes that old workflows of it may hold.
     pub lock_scopes: Vec<String>,
-    /// Every lock there is. Slow where there are many.
+    /// Every lock there is, whatever it is called. Slow where there are many, and a right that the store's user may lack.
     pub scan: bool,
 }
 
@@ -52,6 +52,7 @@ impl Towpath {
         for scope in &cleanup.lock_scopes {
             candidates.insert(HeldScope::Lock(LockScope::new(scope)?));
         }
+        candidates.extend(self.registered_lock_scopes().await?.into_iter().map(HeldScope::Lock));
         candidates.extend(self.store().held_by_execution(&execution_id).await?);
         if cleanup.scan {
             candidates.extend(self.scan_for(&execution_id).await?);
@@ -67,7 +68,7 @@ impl Towpath {
 
     async fn scan_for(&self, execution_id: &ExecutionId) -> Result<Vec<HeldScope>, LockError> {
         let mut found = Vec::new();
-        let mut query = LockQuery { limit: PageRequest::LIMIT_MAX, ..LockQuery::default() };
+        let mut query = LockQuery { limit: PageRequest::LIMIT_MAX, scan: true, ..LockQuery::default() };
         loop {
             let page = self.store().locks(&query).await?;
             let theirs = page.items.into_iter().filter(|view| {

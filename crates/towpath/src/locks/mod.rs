@@ -34,6 +34,8 @@
 //! | [`LockBuilder`], [`SemaphoreBuilder`], [`RwBuilder`], [`LockAllBuilder`] | asking, with or without waiting |
 //! | [`LockGuard`], [`LockGuards`] | holding: fence, loss, release |
 //! | [`Cleanup`], [`Cleaned`] | freeing what a failed execution held |
+//! | [`LockQuery`], [`LockView`], [`PermitView`] | looking: [`Towpath::locks_in_use`](crate::Towpath::locks_in_use) and its kin |
+//! | [`workflows`] | the same in the words of workflows: `lock_acquisition`, `lock_release`, `error_handler_lock_cleanup` |
 
 mod all;
 mod answer;
@@ -41,11 +43,14 @@ mod builder;
 mod cleanup;
 mod error;
 mod guard;
+mod look;
 mod permits;
 mod question;
+mod registered;
 mod renewal;
 mod switchboard;
 mod wait;
+pub mod workflows;
 
 pub use all::{AcquiredAll, LockAllBuilder, LockGuards};
 pub use answer::{Acquired, Blocked};
@@ -58,6 +63,7 @@ pub use question::{Entry, Question, Terms};
 pub(crate) use switchboard::Switchboard;
 pub use wait::Waited;
 
+pub use towpath_core::inspect::{LockPage, LockQuery, LockView, PermitPage, PermitView};
 pub use towpath_core::lock::{Fence, Holder, HolderKind, LostLock, ReleaseReply as Released};
 pub use towpath_core::names::{ExecutionId, LockId, LockScope, RequestId};
 pub use towpath_core::permit::PermitKind;

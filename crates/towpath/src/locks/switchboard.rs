@@ -34,7 +34,7 @@ impl Switchboard {
     /// The place in any queue that a question of this process has. Listening begins with the first.
     pub(crate) fn waiter(&self, store: &Arc<dyn Store>, ids: &dyn Ids, request: &RequestId) -> WaiterId {
         let line = self.line.get_or_init(|| {
-            let node = node_id(ids);
+            let node = store.only_node().unwrap_or_else(|| node_id(ids));
             let listener = tokio::spawn(listen(store.lock_wakes(&node), Arc::clone(&self.waiting)));
             Line { node, listener }
         });

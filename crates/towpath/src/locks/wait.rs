@@ -92,8 +92,15 @@ impl Towpath {
     }
 }
 
+/// Asking the same again cannot help.
 fn is_hopeless(error: &StoreError) -> bool {
-    matches!(error, StoreError::Unavailable(StoreTrouble::Closed | StoreTrouble::Broken(_)) | StoreError::Corrupt(_))
+    match error {
+        StoreError::Corrupt(_) => true,
+        StoreError::Unavailable(trouble) => {
+            matches!(trouble, StoreTrouble::Closed | StoreTrouble::Broken(_) | StoreTrouble::NotAllowed(_) | StoreTrouble::NotDurable(_))
+        }
+        StoreError::Unknown(_) => false,
+    }
 }
 
 impl From<Said> for Waited {

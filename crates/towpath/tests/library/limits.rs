@@ -181,3 +181,16 @@ async fn each_rule_says_what_to_do_when_the_store_is_out_of_reach() {
     store.set_trouble(None);
     assert!(!test.limit("acme").rule(rule("r=gcra:1/1s,on_error=open")).take().await.unwrap().degraded);
 }
+
+#[tokio::test]
+async fn a_policy_is_remembered_while_the_store_is_out_of_reach() {
+    let (store, test) = faulty();
+    let name = RuleName::new("soft").unwrap();
+    test.limit_policies().put(None, &name, &Rules::one(rule("r=gcra:1/1s,on_error=open"))).await.unwrap();
+    store.set_trouble(Some(StoreTrouble::Other("gone".to_owned())));
+    test.advance(seconds(60)).await;
+    let verdict = test.limit("acme").policy("soft").take().await.unwrap();
+    assert!(verdict.allowed && verdict.degraded);
+    let unknown = test.limit("acme").policy("other").take().await.unwrap_err();
+    assert_eq!(unknown.code(), "policy_not_found", "{unknown}");
+}

@@ -80,7 +80,12 @@ pub async fn locks_in_use_are_listed_by_scope_and_others_are_not(t: &mut Bench) 
     let freed = t.granted(want("b:free", "x")).await;
     t.released("b:free", freed.fence).await;
     assert!(t.lock("b:free").await.is_some(), "known, but not in use");
-    let list = |prefix: &str, after: Option<&str>, limit| LockQuery { prefix: prefix.to_owned(), after: after.map(scope), limit };
+    let list = |prefix: &str, after: Option<&str>, limit| LockQuery {
+        prefix: prefix.to_owned(),
+        after: after.map(scope),
+        limit,
+        ..LockQuery::default()
+    };
     let listed = |page: &towpath_core::inspect::LockPage| page.items.iter().map(|view| view.scope.to_string()).collect::<Vec<_>>();
     let all = sure(t.store().locks(&list("", None, 100)).await);
     assert_eq!((listed(&all), all.next), (vec!["a".to_owned(), "b:1".to_owned(), "b:2".to_owned(), "c".to_owned()], None));
@@ -94,7 +99,7 @@ pub async fn a_lock_that_is_free_but_waited_for_is_listed(t: &mut Bench) {
     let holder = t.granted(want("s", "h")).await;
     t.busy(want("s", "a").waiting()).await;
     t.released("s", holder.fence).await;
-    let page = sure(t.store().locks(&LockQuery { prefix: String::new(), after: None, limit: 10 }).await);
+    let page = sure(t.store().locks(&LockQuery { limit: 10, ..LockQuery::default() }).await);
     assert_eq!(page.items.len(), 1);
     assert_eq!((page.items[0].holder.as_ref(), page.items[0].waiters.len()), (None, 1));
 }

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
+use towpath_core::inspect::{LockQuery, LockView};
 use towpath_core::lock::{AcquireReply, BusyWith, EndReply, HolderKind, LostLock, Previous, ReapReply, ReleaseReply, RenewReply};
 
 use crate::backend::OldCaller;
 use crate::bench::Bench;
-use crate::words::{LockWords, want};
+use crate::words::{LockWords, scope, want};
 
 const COUNTER: &str = "n8n-lock-s";
 const META: &str = "n8n-lock-s:meta";
@@ -296,13 +297,29 @@ pub async fn an_operator_may_end_an_old_workflows_lock(t: &mut Bench) {
     enters(&old, "next").await;
 }
 
-pub async fn an_old_workflows_lock_is_listed(t: &mut Bench) {
+/// Whether the lock stands in the list, as an old workflow's.
+async fn is_listed(t: &Bench, query: LockQuery) -> bool {
+    let page = crate::bench::sure(t.store().locks(&LockQuery { limit: 10, ..query }).await);
+    let theirs = |view: &LockView| view.holder.as_ref().is_some_and(|holder| holder.kind == HolderKind::Legacy && holder.lock_id == "old");
+    page.items.iter().any(|view| view.scope == scope("s") && theirs(view))
+}
+
+pub async fn an_old_workflows_lock_is_listed_when_it_is_named_or_all_are_looked_at(t: &mut Bench) {
     let old = t.old_caller();
     enters(&old, "old").await;
-    let query = towpath_core::inspect::LockQuery { limit: 10, ..Default::default() };
-    let page = crate::bench::sure(t.store().locks(&query).await);
-    assert_eq!(page.items.len(), 1);
-    assert!(page.items[0].holder.as_ref().is_some_and(|holder| holder.kind == HolderKind::Legacy && holder.lock_id == "old"));
+    assert!(is_listed(t, LockQuery { also: vec![scope("s"), scope("never")], ..LockQuery::default() }).await);
+    assert!(is_listed(t, LockQuery { scan: true, ..LockQuery::default() }).await);
+    leaves(&old).await;
+    assert!(!is_listed(t, LockQuery { also: vec![scope("s")], scan: true, ..LockQuery::default() }).await);
+}
+
+pub async fn an_old_workflows_lock_is_listed_once_one_of_ours_has_met_it(t: &mut Bench) {
+    let old = t.old_caller();
+    enters(&old, "old").await;
+    t.busy(want("s", "hasty")).await;
+    assert!(is_listed(t, LockQuery::default()).await);
+    leaves(&old).await;
+    assert!(!is_listed(t, LockQuery::default()).await);
 }
 
 pub async fn a_grant_over_an_old_workflow_that_left_is_under_a_new_fence(t: &mut Bench) {

@@ -159,15 +159,23 @@ impl Generator {
     }
 
     fn look(&mut self, what: LockScope) -> Op {
-        match self.random.random_range(0..4) {
+        match self.random.random_range(0..5) {
             0 => Op::Lock(what),
             1 => Op::HeldBy(execution(self.pick(&EXECUTIONS))),
             2 => Op::Permits(self.pick(&PermitKind::ALL), what),
-            _ => Op::Locks(LockQuery {
-                prefix: self.pick(&["", "s", "x"]).to_owned(),
-                after: self.one_in(4).then_some(what),
-                limit: self.pick(&[1, 2, 100]),
-            }),
+            3 => Op::PermitList(self.pick(&PermitKind::ALL), self.query(what)),
+            _ => Op::Locks(self.query(what)),
+        }
+    }
+
+    /// Locks of old workflows that none of ours has met are found by a scan alone.
+    fn query(&mut self, what: LockScope) -> LockQuery {
+        LockQuery {
+            prefix: self.pick(&["", "s", "x"]).to_owned(),
+            after: self.one_in(4).then_some(what),
+            limit: self.pick(&[1, 2, 100]),
+            also: Vec::new(),
+            scan: self.old == OldCallers::Some || self.one_in(2),
         }
     }
 

@@ -20,6 +20,7 @@ pub(super) enum Op {
     Lock(LockScope),
     Locks(LockQuery),
     Permits(PermitKind, LockScope),
+    PermitList(PermitKind, LockQuery),
     /// Whose turns were heard since the last time.
     Listen,
     Fire {

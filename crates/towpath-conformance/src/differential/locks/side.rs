@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use towpath_core::clock::VirtualClock;
-use towpath_core::inspect::{LockPage, LockView, PermitView};
+use towpath_core::inspect::{LockPage, LockView, PermitPage, PermitView};
 use towpath_core::lock::{AcquireReply, CancelReply, EndReply, ReapReply, ReleaseReply, RenewReply};
 use towpath_core::names::{LockScope, WaiterId};
 use towpath_core::permit::PermitReply;
@@ -34,6 +34,7 @@ pub(super) enum Reply {
     Lock(Option<Box<LockView>>),
     Locks(LockPage),
     Permits(Option<PermitView>),
+    PermitList(PermitPage),
     Heard(Vec<WaiterId>),
     Fired(Fired),
     Number(i64),
@@ -153,6 +154,7 @@ async fn ask(store: &dyn Store, op: &Op) -> Result<Reply, StoreError> {
         Op::Lock(scope) => Reply::Lock(store.lock(scope).await?.map(Box::new)),
         Op::Locks(query) => Reply::Locks(store.locks(query).await?),
         Op::Permits(kind, scope) => Reply::Permits(store.permits(*kind, scope).await?),
+        Op::PermitList(kind, query) => Reply::PermitList(store.permit_list(*kind, query).await?),
         Op::Fire { limit } => Reply::Fired(store.fire_due(*limit).await?),
         _ => Reply::Done,
     })

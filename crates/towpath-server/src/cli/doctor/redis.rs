@@ -50,13 +50,17 @@ pub(crate) fn print_acl(out: Output, store: &str, user: &str) -> Result<Exit, Fa
     }
     let prefix = towpath::redis_prefix(store).map_err(|error| unknown(&error))?.unwrap_or_else(|| "towpath".to_owned());
     let rule = towpath::acl_rule(user, PLACEHOLDER, &prefix);
+    let options = towpath::acl_options(user);
     if out.is_json() {
-        out.json(&json!({ "user": user, "rule": rule }));
+        let options: Vec<_> = options.iter().map(|(rule, gains)| json!({ "rule": rule, "gains": gains })).collect();
+        out.json(&json!({ "user": user, "rule": rule, "options": options }));
         return Ok(Exit::Done);
     }
     out.line(&rule);
+    let optional = options.iter().map(|(rule, gains)| format!("# optional: {rule}   {gains}")).collect::<Vec<_>>().join("\n");
     out.note(&format!(
-        "put a password in place of {PLACEHOLDER}, send the line with redis-cli, and connect as redis://{user}:{PLACEHOLDER}@HOST.\n\
+        "{optional}\n\
+         Put a password in place of {PLACEHOLDER}, send the line with redis-cli, and connect as redis://{user}:{PLACEHOLDER}@HOST.\n\
          For durability=replicated with appendfsync always on Redis or Valkey 7.2 and newer, add +waitaof."
     ));
     Ok(Exit::Done)

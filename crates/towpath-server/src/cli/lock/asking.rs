@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use towpath_server::http::wire::decimal::Decimal;
 use towpath_server::http::wire::locks::{AcquireAnswer, AcquireBody, CancelLockBody};
 
@@ -19,12 +20,13 @@ const AGAIN_AFTER: Duration = Duration::from_millis(500);
 #[derive(Args, Debug)]
 pub(super) struct AskArgs {
     /// What is locked
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(super) scope: String,
     /// How long it can be held at the longest
-    #[arg(long, value_name = "TIME", value_parser = words::parse_length, default_value = "1d")]
+    #[arg(long, value_name = "TIME", value_parser = words::parse_seconds, default_value = "1d")]
     ttl: Duration,
     /// Wait so long for it, first come first served [default: not at all]
-    #[arg(long, value_name = "TIME", value_parser = words::parse_length)]
+    #[arg(long, value_name = "TIME", value_parser = words::parse_seconds)]
     wait: Option<Duration>,
     /// Who asks [default: a new id]
     #[arg(long, value_name = "ID")]

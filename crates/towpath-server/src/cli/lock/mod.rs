@@ -1,27 +1,25 @@
 //! `towpath lock`: only one at a time, among all who use the same store.
 
 mod asking;
+mod ls;
 mod run;
 
 use std::cell::Cell;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
-use comfy_table::Cell as TableCell;
 use towpath_server::http::wire::locks::{
-    AcquireAnswer, CleanupAnswer, CleanupBody, ForceLockAnswer, ForceLockBody, LockBody, LockList, LockQueryBody, ReleaseLockAnswer,
-    ReleaseLockBody, RenewLockAnswer, RenewLockBody,
+    AcquireAnswer, CleanupAnswer, CleanupBody, ForceLockAnswer, ForceLockBody, LockBody, ReleaseLockAnswer, ReleaseLockBody,
+    RenewLockAnswer, RenewLockBody,
 };
 
 use self::asking::AskArgs;
 use super::client::{Ask, Client, routes};
 use super::exit::Exit;
 use super::failure::Failure;
-use super::output::{Output, count, facts, table};
+use super::output::Output;
 use super::{ids, words};
-
-/// As many as the server shows at once.
-const PAGE: u32 = 200;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,6 +28,7 @@ Examples:
   towpath lock acquire excel --ttl 10m --wait 30s  prints the fence
   towpath lock release excel --fence 959328001
   towpath lock ls                                  who holds what, and who waits
+  towpath lock ls --scan                           with every lock of older workflows
   towpath lock release excel --force --reason 'its host burnt down'
 
 The fence rises with every grant. Hand it to what the lock protects, which
@@ -56,14 +55,17 @@ enum LockCommand {
     Run(run::RunArgs),
     /// List locks that are held or waited for
     Ls {
-        /// Only scopes that begin so
-        #[arg(long)]
-        prefix: Option<String>,
+        #[command(flatten)]
+        args: ls::LsArgs,
     },
     /// Show who holds a lock and who waits for it
     Show {
         /// What is locked
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         scope: String,
+        /// What kind of lock
+        #[arg(long, value_parser = ["exclusive", "semaphore", "rw"], default_value = "exclusive")]
+        kind: String,
     },
     /// Free whatever a failed execution holds
     Cleanup {
@@ -72,7 +74,7 @@ enum LockCommand {
         /// A scope that an old workflow of it may hold; may be given several times
         #[arg(long = "scope", value_name = "SCOPE")]
         scopes: Vec<String>,
-        /// Look at every lock there is
+        /// Look at every lock there is, whatever it is called
         #[arg(long)]
         scan: bool,
     },
@@ -83,19 +85,20 @@ struct AcquireArgs {
     #[command(flatten)]
     ask: AskArgs,
     /// How long the holder may be silent before others get it [default: as long as --ttl]
-    #[arg(long, value_name = "TIME", value_parser = words::parse_length)]
+    #[arg(long, value_name = "TIME", value_parser = words::parse_seconds)]
     lease: Option<Duration>,
 }
 
 #[derive(Args, Debug)]
 struct RenewArgs {
     /// What is locked
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     scope: String,
     /// The fence that the lock was granted under
     #[arg(long, value_name = "N")]
     fence: u64,
     /// How long the holder may be silent from now on
-    #[arg(long, value_name = "TIME", value_parser = words::parse_length, default_value = "30s")]
+    #[arg(long, value_name = "TIME", value_parser = words::parse_seconds, default_value = "30s")]
     lease: Duration,
     /// As it was asked for
     #[arg(long, value_parser = ["exclusive", "read", "write", "semaphore"], default_value = "exclusive")]
@@ -108,6 +111,7 @@ struct RenewArgs {
 #[derive(Args, Debug)]
 struct ReleaseArgs {
     /// What is locked
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     scope: String,
     /// The fence that the lock was granted under
     #[arg(long, value_name = "N")]
@@ -134,8 +138,8 @@ pub(crate) async fn run(client: &Client, out: Output, args: LockArgs, program_co
         LockCommand::Release(args) if args.force => force(client, out, args).await,
         LockCommand::Release(args) => release(client, out, args).await,
         LockCommand::Run(args) => run::run(client, out, args, program_code).await,
-        LockCommand::Ls { prefix } => list(client, out, prefix).await,
-        LockCommand::Show { scope } => show(client, out, &scope).await,
+        LockCommand::Ls { args } => ls::list(client, out, args).await,
+        LockCommand::Show { scope, kind } => ls::show(client, out, &scope, &kind).await,
         LockCommand::Cleanup { execution_id, scopes, scan } => {
             cleanup(client, out, CleanupBody { execution_id, lock_scopes: scopes, scan }).await
         }
@@ -192,66 +196,6 @@ async fn force(client: &Client, out: Output, args: ReleaseArgs) -> Result<Exit, 
         let holder = ended.holder.map_or_else(|| "nobody".to_owned(), |holder| format!("'{}'", holder.lock_id));
         out.line(&format!("'{}' is free; it was held by {holder}", args.scope));
     }
-    Ok(Exit::Done)
-}
-
-async fn list(client: &Client, out: Output, prefix: Option<String>) -> Result<Exit, Failure> {
-    let mut locks = Vec::new();
-    let mut cursor = None;
-    loop {
-        let query = LockQueryBody { prefix: prefix.clone(), cursor, limit: Some(PAGE) };
-        let page: LockList = client.get(&routes::with_query(routes::LOCKS, &query)).await?;
-        locks.extend(page.locks);
-        cursor = page.next;
-        if cursor.is_none() {
-            break;
-        }
-    }
-    if out.is_json() {
-        out.json(&LockList { locks, next: None });
-        return Ok(Exit::Done);
-    }
-    if locks.is_empty() {
-        out.note("no locks are held or waited for");
-        return Ok(Exit::Done);
-    }
-    let mut shown = table(["scope", "holder", "workflow", "execution", "fence", "waiting"]);
-    for lock in &locks {
-        let holder =
-            |text: fn(&towpath_server::http::wire::locks::HolderBody) -> &str| TableCell::new(lock.holder.as_ref().map_or("-", text));
-        shown.add_row(vec![
-            TableCell::new(&lock.scope),
-            holder(|holder| &holder.lock_id),
-            holder(|holder| &holder.workflow_name),
-            holder(|holder| &holder.execution_id),
-            TableCell::new(lock.fence_high),
-            count(lock.waiters.len() as u64),
-        ]);
-    }
-    out.table(&shown);
-    Ok(Exit::Done)
-}
-
-async fn show(client: &Client, out: Output, scope: &str) -> Result<Exit, Failure> {
-    let lock: LockBody = client.get(&routes::lock(scope)).await?;
-    if out.is_json() {
-        out.json(&lock);
-        return Ok(Exit::Done);
-    }
-    let mut lines = vec![("scope", lock.scope)];
-    match lock.holder {
-        Some(holder) => lines.extend([
-            ("holder", format!("{} ({})", holder.lock_id, holder.kind)),
-            ("workflow", format!("{} ({})", holder.workflow_name, holder.workflow_id)),
-            ("execution", holder.execution_id),
-            ("since", holder.locked_at),
-            ("fence", holder.fence.map_or_else(|| "none".to_owned(), |fence| fence.to_string())),
-        ]),
-        None => lines.push(("holder", "nobody".to_owned())),
-    }
-    let waiting: Vec<String> = lock.waiters.into_iter().map(|waiter| waiter.waiter).collect();
-    lines.push(("waiting", if waiting.is_empty() { "nobody".to_owned() } else { waiting.join("\n") }));
-    out.line(&facts(&lines));
     Ok(Exit::Done)
 }
 

@@ -30,7 +30,7 @@ pub(super) struct RunArgs {
     #[command(flatten)]
     ask: AskArgs,
     /// How long we may be silent before others get it; renewed at a third of it
-    #[arg(long, value_name = "TIME", value_parser = words::parse_length, default_value = "30s")]
+    #[arg(long, value_name = "TIME", value_parser = words::parse_seconds, default_value = "30s")]
     lease: Duration,
     /// What happens to the program when the lock is lost
     #[arg(long, value_enum, default_value_t = OnLoss::Kill)]

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use towpath_server::http::wire::functions::RetryBody;
+use towpath_server::http::wire::functions::{LimitsBody, RetryBody};
 use towpath_server::http::wire::workers::{OfferBody, RegisterBody};
 
 use self::claims::Claimer;
@@ -31,6 +31,7 @@ use self::session::Session;
 use super::client::Client;
 use super::exit::Exit;
 use super::failure::Failure;
+use super::functions::RateArgs;
 use super::output::Output;
 use super::signals::Signals;
 use super::{ids, json_text, time, words};
@@ -87,6 +88,11 @@ pub(crate) struct WorkerArgs {
     /// How often a call is tried before it becomes a dead letter
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_attempts: Option<u32>,
+    /// Spread the function's calls over so many more streams of a Redis, without an order among them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    shards: Option<u16>,
+    #[command(flatten)]
+    rate: RateArgs,
     /// How long this worker may be silent before its calls go to others
     #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = words::parse_length)]
     lease: Duration,
@@ -126,7 +132,11 @@ fn introduction(args: &WorkerArgs) -> Result<RegisterBody, Failure> {
         parameters,
         concurrency: Some(args.concurrency),
         retry: args.max_attempts.map(|max_attempts| RetryBody { max_attempts: Some(max_attempts), ..RetryBody::default() }),
-        limits: None,
+        limits: (args.rate.body().is_some() || args.shards.is_some()).then(|| LimitsBody {
+            rate: args.rate.body(),
+            shards: args.shards,
+            ..LimitsBody::default()
+        }),
     };
     // The id is made here, so that registering twice because of a lost answer is still one worker.
     Ok(RegisterBody { worker_id: Some(ids::worker_id()), kind: Some("exec".to_owned()), functions: vec![offer] })

@@ -3,18 +3,18 @@
 use towpath::params::Parameters;
 use towpath_core::call::{Backoff, RetryPolicy};
 use towpath_core::inspect::FunctionView;
-use towpath_core::names::FunctionKey;
+use towpath_core::names::{FunctionKey, LimitScope, RuleName};
 use towpath_core::payload::Payload;
 use towpath_core::time::Timestamp;
-use towpath_core::worker::{FunctionDefinition, FunctionLimits, PushTarget};
+use towpath_core::worker::{FunctionDefinition, FunctionLimits, FunctionRate, PushTarget};
 
 use super::calls::millis;
 use super::{json, payload};
 use crate::http::bounds;
 use crate::http::codes::Code;
-use crate::http::error::ApiError;
+use crate::http::error::{ApiError, invalid_name};
 use crate::http::wire::Json;
-use crate::http::wire::functions::{BackoffBody, BackoffKind, DefineBody, FunctionBody, LimitsBody, RetryBody, TargetBody};
+use crate::http::wire::functions::{BackoffBody, BackoffKind, DefineBody, FunctionBody, LimitsBody, RateBody, RetryBody, TargetBody};
 
 const DELAY_MS_DEFAULT: u64 = 2_000;
 const DELAY_MS_MAX_DEFAULT: u64 = 60_000;
@@ -24,12 +24,12 @@ const DESCRIPTION_BYTES_MAX: usize = 4_096;
 /// What a body says about a function.
 pub(crate) fn definition(key: FunctionKey, body: DefineBody) -> Result<FunctionDefinition, ApiError> {
     Ok(FunctionDefinition {
-        key,
         description: description("", body.description)?,
         parameters: parameters("", body.parameters)?,
         retry: retry("", body.retry)?,
-        limits: limits("", body.limits)?,
+        limits: limits("", &key, body.limits)?,
         target: body.target.map(target).transpose()?,
+        key,
     })
 }
 
@@ -71,14 +71,30 @@ fn backoff(at: &str, body: &BackoffBody) -> Result<Backoff, ApiError> {
     })
 }
 
-pub(super) fn limits(at: &str, body: Option<LimitsBody>) -> Result<FunctionLimits, ApiError> {
+pub(super) fn limits(at: &str, key: &FunctionKey, body: Option<LimitsBody>) -> Result<FunctionLimits, ApiError> {
     let (body, default) = (body.unwrap_or_default(), FunctionLimits::default());
-    Ok(FunctionLimits {
+    let limits = FunctionLimits {
         max_backlog: bounds::check(&format!("{at}limits.max_backlog"), body.max_backlog)?,
         max_concurrent: bounds::check(&format!("{at}limits.max_concurrent"), body.max_concurrent)?,
         max_payload_bytes: bounds::check(&format!("{at}limits.max_payload_bytes"), body.max_payload_bytes)?
             .unwrap_or(default.max_payload_bytes),
-    })
+        rate: body.rate.map(|body| rate(at, key, &body)).transpose()?,
+        shards: bounds::check(&format!("{at}limits.shards"), body.shards)?,
+    };
+    match limits.problem() {
+        Some(problem) => Err(ApiError::new(Code::OutOfRange, problem).field(format!("{at}limits.shards"))),
+        None => Ok(limits),
+    }
+}
+
+fn rate(at: &str, key: &FunctionKey, body: &RateBody) -> Result<FunctionRate, ApiError> {
+    let field = |name: &str| format!("{at}limits.rate.{name}");
+    let policy = RuleName::new(&body.policy).map_err(|refused| invalid_name(field("policy"), &refused))?;
+    let scope = body.scope.as_ref().map(LimitScope::new).transpose();
+    let rate = FunctionRate { policy, scope: scope.map_err(|refused| invalid_name(field("scope"), &refused))? };
+    rate.scope_of(key)
+        .map_err(|refused| invalid_name(field("scope"), &refused).hint("name a scope: the function's name is too long to be one"))?;
+    Ok(rate)
 }
 
 fn target(body: TargetBody) -> Result<PushTarget, ApiError> {

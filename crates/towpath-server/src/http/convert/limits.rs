@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
 use towpath::limits::{
     Algorithm, Check, InvalidLimit, LimitError, LimitScope, OnError, Policy, Retry, Rule, RuleName, RuleReply, Rules, Verdict,
 };
+use towpath_core::inspect::LimitView;
+use towpath_core::limit::NotedRule;
 
 use crate::http::codes::Code;
 use crate::http::error::{ApiError, invalid_name};
 use crate::http::wire::count::Count;
-use crate::http::wire::limits::{PolicyBody, RuleBody, RuleVerdictBody, VerdictBody};
+use crate::http::wire::limits::{LimitBody, PolicyBody, RuleBody, RuleVerdictBody, VerdictBody};
 
 pub(crate) fn limit_scope(text: &str) -> Result<LimitScope, ApiError> {
     LimitScope::new(text).map_err(|refused| invalid_name("scope", &refused))
@@ -131,6 +135,20 @@ pub(crate) fn ambiguous() -> ApiError {
         .field("rules")
 }
 
+pub(crate) fn limit_body(view: &LimitView) -> LimitBody {
+    LimitBody { scope: view.limit.scope().to_string(), rule: rule_verdict(view.limit.rule(), &view.said) }
+}
+
+/// A cursor is a rule of a scope, in letters that need no escape.
+pub(crate) fn limit_cursor_text(limit: &NotedRule) -> String {
+    URL_SAFE_NO_PAD.encode(limit.text())
+}
+
+pub(crate) fn limit_cursor(text: &str) -> Result<NotedRule, ApiError> {
+    let read = || NotedRule::from_text(&String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()?);
+    read().ok_or_else(|| ApiError::new(Code::InvalidField, "'cursor' is none that a page has ended with").field("cursor"))
+}
+
 pub(crate) fn policy_body(policy: &Policy) -> PolicyBody {
     PolicyBody {
         scope: policy.scope.as_ref().map(ToString::to_string),
@@ -155,11 +173,11 @@ pub(crate) fn verdict_body(verdict: &Verdict) -> VerdictBody {
         shadow: verdict.would_deny.is_some(),
         would_deny: verdict.would_deny,
         degraded: verdict.degraded,
-        rules: verdict.rules.iter().map(rule_verdict).collect(),
+        rules: verdict.rules.iter().map(|(rule, said)| rule_verdict(rule, said)).collect(),
     }
 }
 
-fn rule_verdict((rule, said): &(Rule, RuleReply)) -> RuleVerdictBody {
+fn rule_verdict(rule: &Rule, said: &RuleReply) -> RuleVerdictBody {
     RuleVerdictBody {
         name: rule.name().to_string(),
         algorithm: rule.algorithm().as_str().to_owned(),

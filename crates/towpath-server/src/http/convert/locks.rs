@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use serde_json::json;
 use towpath::locks::Question;
-use towpath_core::inspect::{LockPage, LockView};
-use towpath_core::lock::{AcquireLock, Counter, Holder, HolderKind, Identity, OutOfRange, check_lease, check_ttl, check_wait};
+use towpath_core::inspect::{LockPage, LockView, PermitPage, PermitView};
+use towpath_core::lock::{AcquireLock, Counter, Holder, HolderKind, Identity, OutOfRange, Waiter, check_lease, check_ttl, check_wait};
 use towpath_core::names::{ExecutionId, InvalidName, LockId, LockScope, RequestId, WaiterId, WorkflowLabel};
-use towpath_core::permit::{AcquirePermit, PermitKind, RW_LIMIT};
+use towpath_core::permit::{AcquirePermit, Permit, PermitKind, RW_LIMIT};
 
 use crate::http::codes::Code;
 use crate::http::error::{ApiError, invalid_name};
 use crate::http::wire::decimal::Decimal;
-use crate::http::wire::locks::{AcquireBody, HolderBody, LockBody, LockList, WaiterBody};
+use crate::http::wire::locks::{AcquireBody, HolderBody, LockBody, LockList, UnitsBody, WaiterBody};
 
 /// The place of a caller that is told to come back is kept for longer than the 60 seconds it has.
 const WAITER_TTL: Duration = Duration::from_secs(75);
@@ -38,6 +38,18 @@ impl Kind {
             let message = format!("'kind': '{word}' is no kind of lock; it must be exclusive, read, write or semaphore");
             ApiError::new(Code::InvalidField, message).field("kind")
         })
+    }
+
+    /// A kind as lists tell them apart: readers and writers of a scope stand together, as `rw`.
+    pub(crate) fn listed(word: Option<&str>) -> Result<Self, ApiError> {
+        match word {
+            Some("rw") => Ok(Self::Read),
+            Some("read" | "write") | None => Self::parse(word),
+            Some(word) => Self::parse(Some(word)).map_err(|_| {
+                let message = format!("'kind': '{word}' is no kind of lock; it must be exclusive, semaphore or rw");
+                ApiError::new(Code::InvalidField, message).field("kind")
+            }),
+        }
     }
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -209,19 +221,63 @@ impl From<&Holder> for HolderBody {
 
 impl From<&LockView> for LockBody {
     fn from(view: &LockView) -> Self {
-        let waiter = |place: &towpath_core::lock::Waiter| WaiterBody {
-            waiter: place.waiter.to_string(),
-            alive_until: place.alive_until.as_millis(),
-        };
         Self {
             scope: view.scope.to_string(),
+            kind: Kind::Exclusive.as_str().to_owned(),
+            holders: Vec::new(),
             holder: view.holder.as_ref().map(HolderBody::from),
             holds: view.holds,
             max_hold_end: view.max_hold_end.map(towpath_core::time::Timestamp::as_millis),
             counter: view.counter.as_ref().map(Counter::to_string),
             fence_high: view.fence_high.as_u64(),
-            waiters: view.waiters.iter().map(waiter).collect(),
+            waiters: view.waiters.iter().map(WaiterBody::from).collect(),
         }
+    }
+}
+
+impl LockBody {
+    pub(crate) fn of_permits(kind: PermitKind, view: &PermitView) -> Self {
+        let kind = match kind {
+            PermitKind::Semaphore => "semaphore",
+            PermitKind::ReadWrite => "rw",
+        };
+        Self {
+            scope: view.scope.to_string(),
+            kind: kind.to_owned(),
+            holder: None,
+            holders: view.permits.iter().map(UnitsBody::from).collect(),
+            holds: 0,
+            max_hold_end: None,
+            counter: None,
+            fence_high: view.fence_high.as_u64(),
+            waiters: view.waiters.iter().map(WaiterBody::from).collect(),
+        }
+    }
+}
+
+impl From<&Permit> for UnitsBody {
+    fn from(permit: &Permit) -> Self {
+        Self {
+            lock_id: permit.lock_id.to_string(),
+            weight: permit.weight,
+            fence: permit.fence.as_u64(),
+            lease_end: permit.lease_end.as_millis(),
+            max_hold_end: permit.max_hold_end.as_millis(),
+            execution_id: permit.execution_id.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+impl From<&Waiter> for WaiterBody {
+    fn from(place: &Waiter) -> Self {
+        Self { waiter: place.waiter.to_string(), alive_until: place.alive_until.as_millis() }
+    }
+}
+
+impl LockList {
+    pub(crate) fn of_permits(kind: PermitKind, page: &PermitPage) -> Self {
+        let locks = page.items.iter().map(|view| LockBody::of_permits(kind, view)).collect();
+        Self { locks, next: page.next.as_ref().map(ToString::to_string) }
     }
 }
 

@@ -14,7 +14,10 @@ use towpath_core::payload::Payload;
 
 pub(crate) use calls::{filter, new_call, page, reason};
 pub(crate) use functions::{definition, function_body};
-pub(crate) use limits::{ambiguous, cost, limit_scope, max_wait, policy_body, policy_name, rules, rules_of_text, seed_rule, verdict_body};
+pub(crate) use limits::{
+    ambiguous, cost, limit_body, limit_cursor, limit_cursor_text, limit_scope, max_wait, policy_body, policy_name, rules, rules_of_text,
+    seed_rule, verdict_body,
+};
 pub(crate) use workers::{LEASE_DEFAULT, answers, claimed_call, delivery_id, delivery_ids, offers};
 
 use super::error::{ApiError, invalid_name};

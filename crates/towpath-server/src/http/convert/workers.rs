@@ -43,13 +43,14 @@ fn offer(index: usize, body: OfferBody) -> Result<Offer, ApiError> {
     let name = FunctionName::new(&body.name).map_err(|refused| invalid_name(format!("{at}name"), &refused))?;
     let scope = body.scope.as_deref().map_or_else(|| Ok(Scope::global()), Scope::new);
     let scope = scope.map_err(|refused| invalid_name(format!("{at}scope"), &refused))?;
+    let key = FunctionKey { scope, name };
     let definition = FunctionDefinition {
-        key: FunctionKey { scope, name },
         description: description(&at, body.description)?,
         parameters: parameters(&at, body.parameters)?,
         retry: retry(&at, body.retry)?,
-        limits: limits(&at, body.limits)?,
+        limits: limits(&at, &key, body.limits)?,
         target: None,
+        key,
     };
     let concurrency = bounds::check(&format!("{at}concurrency"), body.concurrency)?.unwrap_or(1);
     Ok(Offer { definition, concurrency: Some(concurrency) })

@@ -38,7 +38,7 @@ fn pair(text: &str) -> Result<(String, Text), ApiError> {
     Ok((name, Text(value)))
 }
 
-/// A parameter's value: text, and a number where one is asked for.
+/// A parameter's value: text, and a number, or `true` or `false`, where one is asked for.
 struct Text(String);
 
 impl<'de> IntoDeserializer<'de, serde::de::value::Error> for Text {
@@ -75,6 +75,14 @@ impl<'de> Deserializer<'de> for Text {
         visitor.visit_some(self)
     }
 
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        match self.0.as_str() {
+            "true" => visitor.visit_bool(true),
+            "false" => visitor.visit_bool(false),
+            _ => visitor.visit_string(self.0),
+        }
+    }
+
     fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
         self.visit_number(visitor)
     }
@@ -84,7 +92,7 @@ impl<'de> Deserializer<'de> for Text {
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u128 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct seq tuple
+        i8 i16 i32 i64 i128 u8 u16 u128 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct seq tuple
         tuple_struct map struct enum identifier ignored_any
     }
 }

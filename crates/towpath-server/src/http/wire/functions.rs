@@ -91,6 +91,24 @@ pub struct LimitsBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 4_194_304)]
     pub max_payload_bytes: Option<u64>,
+    /// Every delivery takes from this policy, over all workers; calls wait in the queue until it is their turn.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
+    pub rate: Option<RateBody>,
+    /// Over how many more streams its calls are spread on a Redis; they have no order among them then. Not with the first two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 64)]
+    pub shards: Option<u16>,
+}
+
+/// The policy that every delivery of a function takes from.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RateBody {
+    /// What the policy is called.
+    pub policy: String,
+    /// What is limited: functions that name the same scope share its limit. Default: the function's own name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
 }
 
 /// Where and how calls are pushed.

@@ -97,6 +97,9 @@ pub struct CheckQuery {
     /// 429: a denial has that status, `Retry-After` and a problem document. Default 200, with `allowed` false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deny_status: Option<u64>,
+    /// Whether the answer has the older headers `X-RateLimit-Limit`, `-Remaining` and `-Reset` too. Default false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub x_ratelimit: Option<bool>,
 }
 
 /// What is given back.
@@ -127,7 +130,7 @@ pub struct RefundBody {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct LimitQuery {
+pub struct WhichRules {
     /// The name of a policy. Default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
@@ -230,11 +233,42 @@ pub struct PolicyBody {
     pub rules: Vec<RuleBody>,
 }
 
-/// All policies.
+/// A limit that has something in use.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct PolicyList {
-    /// Those for all first, then by scope and name.
+pub struct LimitBody {
+    /// What is limited.
+    pub scope: String,
+    /// The rule, and how it stands.
+    #[serde(flatten)]
+    pub rule: RuleVerdictBody,
+}
+
+/// A page of limits that have something in use.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct LimitList {
+    /// By scope and rule. Rules that were asked here, or by others of ours on the same store; not counters of old workflows alone.
+    pub limits: Vec<LimitBody>,
+    /// The policies, on the first page: those for all first, then by scope and name.
     pub policies: Vec<PolicyBody>,
+    /// Send it as `cursor` for the next page; absent on the last. A page may be short though another one follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Which limits to list.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct LimitListQuery {
+    /// Only scopes that begin so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// Where the page before ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// At most this many, 1 to 200. Default 50.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
 }
 
 /// What a reset did.

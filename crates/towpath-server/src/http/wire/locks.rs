@@ -32,8 +32,8 @@ pub struct AcquireBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     pub lease_ms: Option<Decimal>,
-    /// Whether to wait, first come first served. Default true.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Whether to wait, first come first served. Default true. Workflows say `wait_till_lock_released`.
+    #[serde(default, alias = "wait_till_lock_released", skip_serializing_if = "Option::is_none")]
     pub wait: Option<bool>,
     /// How long to wait. Default 86,400. The server holds a request for 55 seconds; then the answer is 202, and the same request again
     /// within 60 seconds keeps its place.
@@ -75,6 +75,12 @@ pub struct AcquireAnswer {
     /// 1 when the lock is the caller's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
+    /// The name under which workflows on the same Redis know an exclusive lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The name under which they find who holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta_key: Option<String>,
     /// As it was given, else `unknown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_id: Option<String>,
@@ -227,14 +233,37 @@ pub struct HolderBody {
     pub lease_end: Option<i64>,
 }
 
+/// Who holds units of a semaphore or read/write lock.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct UnitsBody {
+    /// What it must show to release.
+    pub lock_id: String,
+    /// How many. Whoever writes has all of a read/write lock's 1,048,576.
+    pub weight: u32,
+    /// Its fence.
+    pub fence: u64,
+    /// The end of its lease.
+    pub lease_end: i64,
+    /// The end of all renewals.
+    pub max_hold_end: i64,
+    /// Its execution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution_id: Option<String>,
+}
+
 /// Everything that is known of a lock.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LockBody {
     /// What is locked.
     pub scope: String,
-    /// Who holds it.
+    /// `exclusive`, `semaphore` or `rw`.
+    pub kind: String,
+    /// Who holds an exclusive lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<HolderBody>,
+    /// Who holds units of a semaphore or read/write lock, by fence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<UnitsBody>,
     /// How often its holder has entered without leaving.
     pub holds: u32,
     /// The end of all renewals.
@@ -282,6 +311,23 @@ pub struct LockQueryBody {
     /// At most this many, 1 to 200. Default 50.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// `exclusive` (default), `semaphore` or `rw`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Also find locks of old workflows that nobody has met or named, by looking at the names of all keys. Slow, and the store's user
+    /// must be allowed to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scan: Option<bool>,
+}
+
+/// Which kind of lock to show.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct LockKindQuery {
+    /// `exclusive` (default), `semaphore` or `rw`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
 }
 
 /// A lock to force open.

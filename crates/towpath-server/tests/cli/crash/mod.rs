@@ -6,6 +6,7 @@ mod batches;
 mod caller;
 mod careless;
 mod disk;
+mod lock_crowd;
 mod paused;
 mod power_cut;
 mod server_killed;

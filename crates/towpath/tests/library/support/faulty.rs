@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use towpath_core::ids::DeliveryId;
 use towpath_core::inspect::{
-    CallFilter, CallView, FunctionView, LockPage, LockQuery, LockView, Page, PageRequest, PermitView, StoreStatus,
+    CallFilter, CallView, FunctionView, LimitPage, LimitQuery, LockPage, LockQuery, LockView, Page, PageRequest, PermitPage, PermitView,
+    StoreStatus,
 };
 use towpath_core::limit::{Check, LimitReply, Rules};
 use towpath_core::names::{CallId, FunctionKey, LimitScope, LockScope, WorkerId};
@@ -60,6 +61,8 @@ pub(crate) struct FaultyStore {
     when: When,
     /// What everything fails with at present.
     trouble: Mutex<Option<StoreTrouble>>,
+    /// The one move that fails at present.
+    trouble_of: Mutex<Option<&'static str>>,
     log: Mutex<Log>,
 }
 
@@ -73,12 +76,17 @@ struct Log {
 
 impl FaultyStore {
     pub(crate) fn new(store: Arc<dyn Store>, which: Which, when: When) -> Arc<Self> {
-        Arc::new(Self { store, which, when, trouble: Mutex::default(), log: Mutex::default() })
+        Arc::new(Self { store, which, when, trouble: Mutex::default(), trouble_of: Mutex::default(), log: Mutex::default() })
     }
 
     /// From now on everything fails with this, or nothing.
     pub(crate) fn set_trouble(&self, trouble: Option<StoreTrouble>) {
         *self.trouble.lock().unwrap() = trouble;
+    }
+
+    /// From now on this move fails, or none.
+    pub(crate) fn set_trouble_of(&self, name: Option<&'static str>) {
+        *self.trouble_of.lock().unwrap() = name;
     }
 
     pub(crate) fn inner(&self) -> &Arc<dyn Store> {
@@ -113,7 +121,8 @@ impl FaultyStore {
         if let Some(trouble) = self.trouble.lock().unwrap().clone() {
             return Err(StoreError::Unavailable(trouble));
         }
-        if fails && self.when == When::Before {
+        let fails_at_present = *self.trouble_of.lock().unwrap() == Some(name);
+        if fails && self.when == When::Before || fails_at_present {
             return Err(StoreError::Unavailable(StoreTrouble::Other(format!("{name} was made to fail"))));
         }
         let reply = run.await;
@@ -286,6 +295,14 @@ impl InspectStore for FaultyStore {
 
     async fn permits(&self, kind: PermitKind, scope: &LockScope) -> Result<Option<PermitView>, StoreError> {
         self.make("permits", self.store.permits(kind, scope)).await
+    }
+
+    async fn limits(&self, query: &LimitQuery) -> Result<LimitPage, StoreError> {
+        self.make("limits", self.store.limits(query)).await
+    }
+
+    async fn permit_list(&self, kind: PermitKind, query: &LockQuery) -> Result<PermitPage, StoreError> {
+        self.make("permit_list", self.store.permit_list(kind, query)).await
     }
 
     /// Tests ask this to see whether all is quiet, so it neither counts nor fails.
