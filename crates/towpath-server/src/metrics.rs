@@ -1,5 +1,7 @@
 //! What Prometheus gets to see. Counters rise as things happen; what stands in the store is read when somebody asks.
 
+mod batches;
+
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -14,14 +16,17 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use towpath::Observer;
+use towpath_core::batch::{ClaimedBatch, IngestReply};
 use towpath_core::call::LostLease;
 use towpath_core::inspect::FunctionView;
 use towpath_core::limit::{Check, LimitReply};
 use towpath_core::lock::{LostLock, Previous};
-use towpath_core::names::FunctionKey;
+use towpath_core::names::{BatcherName, FunctionKey};
 use towpath_core::permit::PermitKind;
 use towpath_core::store::{Ended, StoreError};
 use towpath_core::time::Timestamp;
+
+use self::batches::BatchMetrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FunctionLabels {
@@ -101,6 +106,7 @@ pub struct Metrics {
     limit_checks: Family<RuleLabels, Counter>,
     /// Rules that have a label of their own.
     rules_seen: Mutex<HashSet<String>>,
+    batches: BatchMetrics,
     http_requests: Family<RequestLabels, Counter>,
     http_requests_open: Gauge,
 }
@@ -147,6 +153,7 @@ impl Metrics {
             lock_attempts_of_old_workflows: Counter::default(),
             limit_checks: Family::default(),
             rules_seen: Mutex::default(),
+            batches: BatchMetrics::default(),
             http_requests: Family::default(),
             http_requests_open: Gauge::default(),
         };
@@ -185,10 +192,15 @@ impl Metrics {
             "Checks of limits by rule and verdict: allowed, denied, would_deny, or degraded when the store was out of reach",
             self.limit_checks.clone(),
         );
+        self.batches.register(registry);
         registry.register("http_requests", "Requests answered, by route and status", self.http_requests.clone());
         registry.register("http_requests_open", "Requests being answered now, this one included", self.http_requests_open.clone());
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "Which server this is", version);
+    }
+
+    pub(crate) fn batches(&self) -> &BatchMetrics {
+        &self.batches
     }
 
     /// A request was answered.
@@ -313,6 +325,38 @@ impl Observer for Metrics {
 
     fn limit_answered_here(&self, check: &Check, reply: &LimitReply, degraded: bool) {
         self.count_checks(check, reply, if degraded { "degraded" } else { "allowed" });
+    }
+
+    fn batch_ingested(&self, batcher: &BatcherName, reply: &IngestReply) {
+        self.batches.ingested(batcher, reply);
+    }
+
+    fn batch_closed(&self, batcher: &BatcherName, batch: &ClaimedBatch) {
+        self.batches.closed(batcher, batch.reason);
+    }
+
+    fn batch_late(&self, batcher: &BatcherName, late: Duration) {
+        self.batches.late(batcher, late);
+    }
+
+    fn batch_reclaimed(&self, batcher: &BatcherName) {
+        self.batches.reclaimed(batcher);
+    }
+
+    fn batch_attempted(&self, batcher: &BatcherName, label: &'static str) {
+        self.batches.attempted(batcher, label);
+    }
+
+    fn batch_retried(&self, batcher: &BatcherName) {
+        self.batches.retried(batcher);
+    }
+
+    fn batch_token_stale(&self, batcher: &BatcherName) {
+        self.batches.token_stale(batcher);
+    }
+
+    fn batch_dead(&self, batcher: &BatcherName, reason: &str) {
+        self.batches.dead(batcher, reason);
     }
 
     fn store_error(&self, error: &StoreError) {

@@ -11,9 +11,11 @@ use axum_server::Handle;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
+use towpath::batches::ServingBatches;
 use towpath::{OpenError, RunningWorker, Towpath, WorkerError};
 use towpath_core::store::StoreError;
 
+use crate::batches::ServerReceiver;
 use crate::demo;
 use crate::http::app::App;
 use crate::http::{layers, listener};
@@ -103,18 +105,24 @@ pub async fn start_on(towpath: Towpath, metrics: Arc<Metrics>, settings: Setting
     settings.check()?;
     let (socket, addr) = listener::bind(settings.listen).map_err(|error| ServeError::Listen { addr: settings.listen, error })?;
     let settings = Settings { listen: addr, ..settings };
-    let poster = Poster::new(settings.target_policy(), secrets(&towpath, &settings).await?, towpath.clock().clone())?;
+    let secrets = secrets(&towpath, &settings).await?;
+    let receiver = ServerReceiver::new(&towpath, settings.target_policy(), secrets.clone());
+    let poster = Poster::new(settings.target_policy(), secrets, towpath.clock().clone())?;
     let (supervisor, pushed) = Supervisor::new(towpath.clone(), poster, settings.drain_timeout);
     let demo = if settings.demo { Some(demo::start(&towpath, settings.drain_timeout).await?) } else { None };
     let stop_pushing = CancellationToken::new();
     let pushing = AbortOnDropHandle::new(tokio::spawn(supervisor.run(stop_pushing.clone())));
+    for batcher in &settings.config.batchers {
+        towpath.batchers().define_here(batcher);
+    }
+    let batches = towpath.serve_batches(Arc::new(receiver), settings.drain_timeout);
     let app = App::new(towpath.clone(), &settings, metrics, pushed);
     let handle = Handle::new();
     let serving = listener::serve(socket, layers::router(app.clone()), settings.clone(), handle.clone());
     let serving = AbortOnDropHandle::new(tokio::spawn(serving));
     let warning = settings.is_open_to_all().then(|| AbortOnDropHandle::new(tokio::spawn(warn_of_open_door(towpath.clone(), addr))));
     tracing::info!(%addr, store = towpath::shown(&settings.store), "listening");
-    Ok(Running { addr, towpath, app, handle, serving, demo, pushing, stop_pushing, settings, _warning: warning })
+    Ok(Running { addr, towpath, app, handle, serving, demo, pushing, stop_pushing, batches, settings, _warning: warning })
 }
 
 /// The API as a service, for programs that speak to their own store through it. Nothing listens, nothing is pushed, no demo.
@@ -167,6 +175,7 @@ pub struct Running {
     demo: Option<RunningWorker>,
     pushing: AbortOnDropHandle<()>,
     stop_pushing: CancellationToken,
+    batches: ServingBatches,
     settings: Settings,
     _warning: Option<AbortOnDropHandle<()>>,
 }
@@ -184,7 +193,7 @@ impl Running {
 
     /// Stops in good order: not ready at once, no new deliveries, open waits answered or given up, workers drained, store closed.
     pub async fn stop(self) {
-        let Self { towpath, app, handle, serving, demo, pushing, stop_pushing, settings, .. } = self;
+        let Self { towpath, app, handle, serving, demo, pushing, stop_pushing, batches, settings, .. } = self;
         tracing::info!("stopping");
         app.drain().begin();
         stop_pushing.cancel();
@@ -209,7 +218,7 @@ impl Running {
                 tracing::error!(%error, "the listener did not stop in good order");
             }
         };
-        tokio::join!(workers, requests);
+        tokio::join!(workers, requests, batches.stop());
         towpath.close().await;
         tracing::info!("stopped");
     }

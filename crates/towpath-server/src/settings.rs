@@ -10,6 +10,7 @@ use thiserror::Error;
 use towpath_core::store::Durability;
 
 use self::store::EMBEDDED_DEFAULT;
+use crate::batches::ConfigFile;
 use crate::http::auth::ApiKey;
 use crate::logging::LogFormat;
 use crate::push::{AllowedTarget, TargetPolicy, WebhookSecret};
@@ -38,6 +39,8 @@ pub struct Settings {
     pub allow_loopback_targets: bool,
     /// What pushed calls are signed with, newest first. Without any, one is made and kept beside the store.
     pub webhook_secrets: Vec<WebhookSecret>,
+    /// Batchers, and the routes that old clients know.
+    pub config: ConfigFile,
     /// How long a stop waits for what is under way.
     pub drain_timeout: Duration,
     /// How long a stop goes on taking connections, so that a load balancer has time to notice that the server is not ready.
@@ -68,6 +71,7 @@ impl Default for Settings {
             allow_targets: Vec::new(),
             allow_loopback_targets: false,
             webhook_secrets: Vec::new(),
+            config: ConfigFile::default(),
             drain_timeout: Duration::from_secs(25),
             drain_grace: Duration::from_secs(2),
             demo: false,
@@ -95,6 +99,14 @@ pub enum RefusedSettings {
          give a key with --api-key or TOWPATH_API_KEYS, listen on 127.0.0.1, or say --insecure-no-auth if that is meant"
     )]
     PublicWithoutKeys(SocketAddr),
+    /// A batcher of the configuration file that could not be delivered.
+    #[error("batcher '{batcher}' of the configuration file cannot be served: {why}")]
+    Batcher {
+        /// Which.
+        batcher: String,
+        /// What to change.
+        why: String,
+    },
     /// A name that no `Host` header can hold.
     #[error("'{0}' is no host name: give a name such as towpath.example, without scheme, port or path")]
     InvalidHost(String),
@@ -108,10 +120,14 @@ impl Settings {
         }
         let is_name =
             |host: &&String| !host.is_empty() && !host.contains(['/', ' ', '@', '*']) && (!host.contains(':') || host.starts_with('['));
-        match self.allowed_hosts.iter().find(|host| !is_name(host)) {
-            Some(host) => Err(RefusedSettings::InvalidHost(host.clone())),
-            None => Ok(()),
+        if let Some(host) = self.allowed_hosts.iter().find(|host| !is_name(host)) {
+            return Err(RefusedSettings::InvalidHost(host.clone()));
         }
+        for batcher in &self.config.batchers {
+            crate::batches::check(&self.target_policy(), batcher.settings())
+                .map_err(|refused| RefusedSettings::Batcher { batcher: batcher.name().to_string(), why: refused.to_string() })?;
+        }
+        Ok(())
     }
 
     /// Where functions may be pushed to.

@@ -377,6 +377,9 @@ pub enum WorkerError {
         /// What it must be.
         message: String,
     },
+    /// Batches cannot be received.
+    #[error("batches cannot be received: {0}")]
+    Batches(#[from] crate::batches::BatchError),
     /// The worker could not be registered.
     #[error("the worker could not be registered: {0}")]
     Store(#[from] StoreError),

@@ -39,6 +39,7 @@
 //! | [`CallBuilder`], [`NewCall`], [`CallError`] | calling: waited for, detached, typed or raw |
 //! | [`WorkerBuilder`], [`FunctionOptions`], [`RunningWorker`] | serving: functions, permits, drain |
 //! | [`CallContext`], [`HandlerError`] | what a handler is given, and how it fails |
+//! | [`batches`] | messages gathered per key, handed over as one: push, receive, settings, dead letters |
 //! | [`limits`] | how many in how long: rules, policies, verdicts |
 //! | [`locks`] | locks, semaphores and read/write locks: guards with fences |
 //! | [`params`] | parameter definitions and JSON Schemas |
@@ -48,6 +49,7 @@
 //! Delivery is at least once: a handler may run again when its worker died before the answer was kept. A call that has ended never runs
 //! again, and all who ask see the same outcome. [`CallContext::idempotency_key`] is stable over all deliveries of one call.
 
+pub mod batches;
 mod call;
 mod clock;
 mod config;

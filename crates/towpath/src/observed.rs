@@ -1,5 +1,6 @@
 //! A store that is listened to: counts for the observer, and the alarm when the disk failed. Written once, for every store.
 
+mod batches;
 mod locks;
 mod spans;
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
+use towpath_core::batch::{ClaimedBatch, IngestReply};
 use towpath_core::call::LostLease;
 use towpath_core::clock::Clock;
 use towpath_core::ids::DeliveryId;
@@ -17,7 +19,7 @@ use towpath_core::inspect::{
 };
 use towpath_core::limit::{Check, LimitReply, Rules};
 use towpath_core::lock::{LostLock, Previous, RenewReply};
-use towpath_core::names::{CallId, FunctionKey, LimitScope, LockScope, WorkerId};
+use towpath_core::names::{BatcherName, CallId, FunctionKey, LimitScope, LockScope, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::permit::PermitKind;
 use towpath_core::store::{
@@ -28,6 +30,7 @@ use towpath_core::store::{
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
 
+pub(crate) use batches::ObservedBatches;
 use spans::Spans;
 
 /// Somebody who counts what happens in this process. Every method does nothing unless it is written; none may block.
@@ -60,6 +63,22 @@ pub trait Observer: Send + Sync {
     fn lock_lost(&self, _why: LostLock) {}
     /// Old workflows have tried so often to get in beside a holder of ours.
     fn old_attempts(&self, _count: u64) {}
+    /// A message was taken, or not.
+    fn batch_ingested(&self, _batcher: &BatcherName, _reply: &IngestReply) {}
+    /// A batch was closed and claimed.
+    fn batch_closed(&self, _batcher: &BatcherName, _batch: &ClaimedBatch) {}
+    /// A batch was claimed so long after its deadline.
+    fn batch_late(&self, _batcher: &BatcherName, _late: Duration) {}
+    /// A batch was taken over: its lease had ended, or its retry was due.
+    fn batch_reclaimed(&self, _batcher: &BatcherName) {}
+    /// A delivery was tried, and went like this.
+    fn batch_attempted(&self, _batcher: &BatcherName, _label: &'static str) {}
+    /// A batch goes again.
+    fn batch_retried(&self, _batcher: &BatcherName) {}
+    /// A batch was settled or prolonged by somebody who had no right to it any more.
+    fn batch_token_stale(&self, _batcher: &BatcherName) {}
+    /// Something became a dead letter, for this reason.
+    fn batch_dead(&self, _batcher: &BatcherName, _reason: &str) {}
     /// The store was in trouble.
     fn store_error(&self, _error: &StoreError) {}
     /// The store has answered once more, well or badly.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use thiserror::Error;
 use towpath_core::clock::Clock;
-use towpath_core::store::{Durability, Store};
+use towpath_core::store::{BatchSource, BatchStore, Durability, Store};
 pub use towpath_redis::doctor::{Check, Examination, Verdict};
 pub use towpath_redis::floor::{
     Floor as RedisFloor, FloorCaller as RedisFloorCaller, Gauge as FloorGauge, LimitFloor, LockFloor as RedisLockFloor,
@@ -57,6 +57,10 @@ pub(crate) trait CloseStore: Send + Sync {
 
 pub(crate) struct OpenStore {
     pub(crate) store: Arc<dyn Store>,
+    /// The same store, where it keeps batches.
+    pub(crate) batches: Option<Arc<dyn BatchStore>>,
+    /// The same store, where it has lists that old producers push to.
+    pub(crate) source: Option<Arc<dyn BatchSource>>,
     /// The clock by which the store judges. Whoever compares an instant of the store's asks this one.
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) closer: Option<Box<dyn CloseStore>>,
@@ -113,7 +117,8 @@ async fn open_embedded(url: &str, location: Location, wish: Wish) -> Result<Open
     let cannot = |cause: String| OpenError::Store { url: url.to_owned(), cause };
     let store = opened.map_err(|error| cannot(error.to_string()))?.map_err(|error| cannot(error.to_string()))?;
     let store = Arc::new(store);
-    Ok(OpenStore { store: Arc::<SqliteStore>::clone(&store), clock, closer: Some(Box::new(store)) })
+    let batches: Arc<dyn BatchStore> = Arc::<SqliteStore>::clone(&store);
+    Ok(OpenStore { store: Arc::<SqliteStore>::clone(&store), batches: Some(batches), source: None, clock, closer: Some(Box::new(store)) })
 }
 
 async fn open_redis(mut options: RedisOptions, wish: Wish) -> Result<OpenStore, OpenError> {
@@ -132,7 +137,8 @@ async fn open_redis(mut options: RedisOptions, wish: Wish) -> Result<OpenStore, 
         None => RedisStore::open(options, Arc::new(SystemClock::new())).await,
     };
     let store = opened.map_err(unfit)?;
-    Ok(OpenStore { clock: store.clock(), store: Arc::new(store.clone()), closer: Some(Box::new(store)) })
+    let (batches, source) = (None, None);
+    Ok(OpenStore { clock: store.clock(), store: Arc::new(store.clone()), batches, source, closer: Some(Box::new(store)) })
 }
 
 /// Looks at everything in a Redis that a URL names, and says what to do. `None`: the URL names another kind of store.

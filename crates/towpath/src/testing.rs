@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use towpath_core::clock::{Clock, VirtualClock};
-use towpath_core::store::Store;
+use towpath_core::store::{BatchStore, Store};
 use towpath_core::time::Timestamp;
 
 use crate::{Observer, Towpath, TowpathBuilder};
@@ -90,6 +90,13 @@ impl TestTowpath {
     pub fn with_store(store: Arc<dyn Store>, clock: VirtualClock) -> Self {
         let replies = Arc::new(Replies::default());
         let towpath = builder(&clock, &replies).with_store(store);
+        Self { towpath, clock, replies }
+    }
+
+    /// The same, with a store that keeps batches too.
+    pub fn with_batches<S: Store + BatchStore + 'static>(store: Arc<S>, clock: VirtualClock) -> Self {
+        let replies = Arc::new(Replies::default());
+        let towpath = builder(&clock, &replies).batch_store(Arc::<S>::clone(&store)).with_store(store);
         Self { towpath, clock, replies }
     }
 

@@ -7,15 +7,16 @@ use tokio::sync::watch;
 use towpath_core::clock::Clock;
 use towpath_core::ids::Ids;
 use towpath_core::names::{RequestId, WaiterId};
-use towpath_core::store::{Durability, Store};
+use towpath_core::store::{BatchSource, BatchStore, Durability, Store};
 
+use crate::batches::{Batches, KnownBatchers};
 use crate::clock::SystemClock;
 use crate::engine::Engine;
 use crate::functions::FunctionCache;
 use crate::ids::SystemIds;
 use crate::limits::Limits;
 use crate::locks::Switchboard;
-use crate::observed::{ObservedStore, Observer};
+use crate::observed::{Nobody, ObservedBatches, ObservedStore, Observer};
 use crate::open::{self, CloseStore, OpenError, OpenStore, Wish};
 use crate::worker::WorkerBuilder;
 
@@ -31,6 +32,8 @@ struct Inner {
     ids: Arc<dyn Ids>,
     functions: Arc<FunctionCache>,
     limits: Limits,
+    batches: Batches,
+    observer: Option<Arc<dyn Observer>>,
     broken: watch::Receiver<Option<String>>,
     switchboard: Switchboard,
     engine: Engine,
@@ -98,6 +101,14 @@ impl Towpath {
         &self.inner.limits
     }
 
+    pub(crate) fn batches(&self) -> &Batches {
+        &self.inner.batches
+    }
+
+    pub(crate) fn observer(&self) -> &dyn Observer {
+        self.inner.observer.as_deref().unwrap_or(&Nobody)
+    }
+
     pub(crate) fn switchboard(&self) -> &Switchboard {
         &self.inner.switchboard
     }
@@ -139,6 +150,8 @@ pub struct TowpathBuilder {
     observer: Option<Arc<dyn Observer>>,
     owner: Option<String>,
     durability: Option<Durability>,
+    batch_store: Option<Arc<dyn BatchStore>>,
+    batch_source: Option<Arc<dyn BatchSource>>,
 }
 
 impl TowpathBuilder {
@@ -184,23 +197,52 @@ impl TowpathBuilder {
         Ok(self.start(open::open(url, wish).await?))
     }
 
+    /// Who keeps batches beside a store that is open already: most often the same one. [`open`](Self::open) finds it by itself.
+    #[must_use]
+    pub fn batch_store(mut self, store: Arc<dyn BatchStore>) -> Self {
+        self.batch_store = Some(store);
+        self
+    }
+
+    /// Where the lists of old producers are. It may be elsewhere than the store. Default: on the store, if that has lists.
+    #[must_use]
+    pub fn batch_source(mut self, source: Arc<dyn BatchSource>) -> Self {
+        self.batch_source = Some(source);
+        self
+    }
+
     /// Uses a store that is open already. The store must judge by the same clock. Call it inside a Tokio runtime: loops start here.
     pub fn with_store(mut self, store: Arc<dyn Store>) -> Towpath {
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(SystemClock::new()));
-        self.start(OpenStore { store, clock, closer: None })
+        let batches = self.batch_store.take();
+        self.start(OpenStore { store, batches, source: None, clock, closer: None })
     }
 
     fn start(self, open: OpenStore) -> Towpath {
         let limits = Limits::heard_by(self.observer.clone());
         let clock = open.clock;
         let ids = self.ids.unwrap_or_else(|| Arc::new(SystemIds::new()));
-        let observed = Arc::new(ObservedStore::new(open.store, Arc::clone(&clock), self.observer));
+        let observed = Arc::new(ObservedStore::new(open.store, Arc::clone(&clock), self.observer.clone()));
         let broken = observed.broken();
+        let batch_store = open.batches.map(|batches| Arc::new(ObservedBatches::new(batches, Arc::clone(&observed))) as Arc<dyn BatchStore>);
+        let batches = Batches { store: batch_store, source: self.batch_source.or(open.source), known: KnownBatchers::default() };
         let store: Arc<dyn Store> = observed;
         let functions = Arc::new(FunctionCache::default());
         let engine = Engine::start(&store, &clock, &functions);
         let switchboard = Switchboard::default();
-        let inner = Inner { store, clock, ids, functions, limits, broken, switchboard, engine, closer: open.closer };
+        let inner = Inner {
+            store,
+            clock,
+            ids,
+            functions,
+            limits,
+            batches,
+            observer: self.observer,
+            broken,
+            switchboard,
+            engine,
+            closer: open.closer,
+        };
         Towpath { inner: Arc::new(inner) }
     }
 }

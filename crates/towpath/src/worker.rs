@@ -16,6 +16,7 @@ use towpath_core::worker::{FunctionDefinition, Offer, RegisterWorker};
 pub use running::{DrainReport, RunningWorker};
 
 use crate::Towpath;
+use crate::batches::{Batch, BatchFailure, HandlerReceiver, InProcess, Receiver, Which};
 use crate::context::CallContext;
 use crate::engine::desk::{Desk, Served, Timing};
 use crate::engine::permits::Permits;
@@ -41,13 +42,14 @@ pub struct WorkerBuilder {
     concurrency: u32,
     timing: Timing,
     functions: Vec<(FunctionOptions, Arc<dyn RawHandler>)>,
+    batches: Vec<(Which, Arc<dyn Receiver>)>,
 }
 
 impl WorkerBuilder {
     pub(crate) fn new(towpath: Towpath) -> Self {
         let timing = Timing { lease: LEASE_DEFAULT, drain_timeout: DRAIN_TIMEOUT_DEFAULT, cancel_grace: CANCEL_GRACE_DEFAULT };
         let kind = "rust".to_owned();
-        Self { towpath, worker_id: None, kind, concurrency: CONCURRENCY_DEFAULT, timing, functions: Vec::new() }
+        Self { towpath, worker_id: None, kind, concurrency: CONCURRENCY_DEFAULT, timing, functions: Vec::new(), batches: Vec::new() }
     }
 
     /// Its id. Default: made of the host's name, the process and chance. Two live workers must not share one.
@@ -114,16 +116,31 @@ impl WorkerBuilder {
         self
     }
 
+    /// Receives the batches of a batcher with an async closure, whatever its target is. `Ok` is the end of a batch, any error another
+    /// attempt, [`BatchFailure::Fatal`] a dead letter.
+    pub fn batches<F, Fut>(mut self, which: impl Into<Which>, handler: F) -> Self
+    where
+        F: Fn(Batch) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), BatchFailure>> + Send + 'static,
+    {
+        self.batches.push((which.into(), Arc::new(HandlerReceiver::new(handler))));
+        self
+    }
+
     /// Registers the worker and starts claiming calls.
     pub async fn start(self) -> Result<RunningWorker, WorkerError> {
         self.check()?;
+        let mut receivers = Vec::new();
+        for (which, receiver) in &self.batches {
+            receivers.push(InProcess::start(&self.towpath, which, Arc::clone(receiver)).await?);
+        }
         let worker_id = self.worker_id.clone().unwrap_or_else(|| self.towpath.ids().worker_id());
         let (offers, served) = serve(&self.towpath, self.functions)?;
         let introduction = RegisterWorker { worker_id, kind: self.kind, offers };
         let (desk, finished) = Desk::new(self.towpath.clone(), introduction, self.timing, served, self.concurrency);
         let store = self.towpath.store();
         self.towpath.retry_lost_replies(|| store.register(desk.introduction.clone())).await?;
-        Ok(RunningWorker::start(desk, finished))
+        Ok(RunningWorker::start(desk, finished, receivers))
     }
 
     /// Runs the worker until `shutdown` ends, then drains it.
@@ -161,7 +178,7 @@ impl WorkerBuilder {
                 return out_of_range("concurrency", format!("must be between 1 and {CONCURRENCY_MAX}, not {concurrency}"));
             }
         }
-        if self.functions.is_empty() { Err(WorkerError::NoFunctions) } else { Ok(()) }
+        if self.functions.is_empty() && self.batches.is_empty() { Err(WorkerError::NoFunctions) } else { Ok(()) }
     }
 }
 

@@ -31,6 +31,9 @@ pub(crate) struct DevArgs {
     /// The folder for the data
     #[arg(long, value_name = "DIR", default_value = "./.towpath")]
     data: PathBuf,
+    /// A file of JSON with batchers: {"batchers": {"orders": {"debounce_seconds": 5}}}
+    #[arg(long, value_name = "FILE", env = "TOWPATH_CONFIG")]
+    config: Option<PathBuf>,
 }
 
 pub(crate) async fn run(globals: &Globals, out: Output, args: DevArgs) -> Result<Exit, Failure> {
@@ -42,6 +45,7 @@ pub(crate) async fn run(globals: &Globals, out: Output, args: DevArgs) -> Result
         listen: args.listen,
         api_keys: super::serve::keys(globals)?,
         allow_loopback_targets: true,
+        config: super::serve::config(args.config.as_deref())?,
         drain_grace: std::time::Duration::ZERO, // no load balancer has to notice
         demo: true,
         ..Settings::default()

@@ -1,14 +1,17 @@
-//! `towpath dlq`: dead letters, kept until somebody replays or drops them.
+//! `towpath dlq`: dead letters of calls and of batches, kept until somebody replays or drops them.
+
+mod batches;
 
 use std::io::{BufRead, IsTerminal};
 
 use clap::{Args, Subcommand};
 use serde_json::json;
+use towpath_server::http::wire::batches::{BatchDeadLetter, BatchDeadLetterChoice, BatchDeadLetterQuery};
 use towpath_server::http::wire::calls::CallDetail;
 use towpath_server::http::wire::dead_letters::{DeadLetterFilter, DeadLetterQuery, DropAnswer, ReplayAnswer};
 use towpath_server::http::wire::functions::FunctionList;
 
-use super::client::{Ask, Client, routes};
+use super::client::{Ask, Client, RequestError, routes};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::Output;
@@ -19,14 +22,20 @@ const BULK_MAX: u32 = 10_000;
 
 const EXAMPLES: &str = "\
 A call becomes a dead letter when every attempt failed, or when worker after
-worker died of it.
+worker died of it; a batch when it was refused, or when every attempt to
+deliver it failed. Ids are found in both; filters mean calls, or with --batcher
+or --batches those of batches.
 
 Examples:
   towpath dlq list                             what was given up, and why
   towpath dlq show ID
   towpath dlq replay ID                        runs it again as a new call
   towpath dlq replay --all --function charge   once the cause is gone
-  towpath dlq drop --all --yes                 forgets all, without asking";
+  towpath dlq drop --all --yes                 forgets all, without asking
+  towpath dlq list --batches                   those of all batchers
+  towpath dlq replay --batcher orders --rate 10/s
+                                               delivers them again, under the
+                                               same batch ids";
 
 /// List, show, replay or drop dead letters
 #[derive(Args, Debug)]
@@ -39,14 +48,15 @@ pub(crate) struct DlqArgs {
 #[derive(Subcommand, Debug)]
 enum DlqCommand {
     /// List dead letters, newest first
+    #[command(visible_alias = "ls")]
     List(ListArgs),
     /// Show one dead letter
     Show {
-        /// The call's id
+        /// The id of the call or the batch
         #[arg(value_name = "ID")]
-        call_id: String,
+        id: String,
     },
-    /// Run dead letters again, each as a new call
+    /// Run dead letters again: a call as a new call, a batch under its own id
     Replay(WhichArgs),
     /// Drop dead letters: they will not run again
     Drop(WhichArgs),
@@ -60,18 +70,40 @@ struct ListArgs {
     /// Only those in this scope
     #[arg(long)]
     scope: Option<String>,
-    /// Only those given up for this reason
-    #[arg(long, value_parser = ["exhausted", "poisoned"])]
+    #[command(flatten)]
+    of_batches: OfBatches,
+    /// Only those given up for this reason: exhausted, poisoned; of batches max_retries_exceeded, rejected_404, ..
+    #[arg(long)]
     reason: Option<String>,
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
 }
 
+/// Those of batches are meant.
+#[derive(Args, Debug)]
+struct OfBatches {
+    /// Only those of this batcher
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["function", "scope"])]
+    batcher: Option<String>,
+    /// Those of all batchers
+    #[arg(long, conflicts_with_all = ["function", "scope", "batcher"])]
+    batches: bool,
+    /// Of batches: only those of this batch key
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["function", "scope"])]
+    key: Option<String>,
+}
+
+impl OfBatches {
+    fn are_meant(&self) -> bool {
+        self.batches || self.batcher.is_some() || self.key.is_some()
+    }
+}
+
 #[derive(Args, Debug)]
 struct WhichArgs {
-    /// Ids of the calls
-    #[arg(value_name = "ID", conflicts_with_all = ["all", "function", "scope", "reason"])]
+    /// Ids of calls or batches
+    #[arg(value_name = "ID", conflicts_with_all = ["all", "function", "scope", "reason", "key"])]
     call_ids: Vec<String>,
     /// All that match the filters, or really all
     #[arg(long)]
@@ -82,27 +114,99 @@ struct WhichArgs {
     /// Only those in this scope
     #[arg(long)]
     scope: Option<String>,
-    /// Only those given up for this reason
-    #[arg(long, value_parser = ["exhausted", "poisoned"])]
+    #[command(flatten)]
+    of_batches: OfBatches,
+    /// Only those given up for this reason: exhausted, poisoned; of batches max_retries_exceeded, rejected_404, ..
+    #[arg(long)]
     reason: Option<String>,
+    /// Replay so many batches per second at most, such as 10/s
+    #[arg(long, value_name = "N/s", value_parser = parse_rate)]
+    rate: Option<u32>,
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
 }
 
+fn parse_rate(text: &str) -> Result<u32, String> {
+    let number = text.trim().trim_end_matches("/s").parse::<u32>().ok().filter(|rate| (1..=10_000).contains(rate));
+    number.ok_or_else(|| format!("'{text}' is no rate: write a number from 1 to 10000 and /s, such as 10/s"))
+}
+
 pub(crate) async fn run(client: &Client, out: Output, args: DlqArgs) -> Result<Exit, Failure> {
     match args.command {
+        DlqCommand::List(args) if args.of_batches.are_meant() => {
+            let OfBatches { batcher, key, .. } = args.of_batches;
+            let query = BatchDeadLetterQuery { batcher, reason: args.reason, batch_key: key, ..BatchDeadLetterQuery::default() };
+            batches::list(client, out, query, args.limit).await
+        }
         DlqCommand::List(args) => list(client, out, args).await,
-        DlqCommand::Show { call_id } => {
-            let call: CallDetail = client.get(&routes::dead_letter(&call_id)).await?;
-            calls::show_one(out, &call);
-            Ok(Exit::Done)
+        DlqCommand::Show { id } => show(client, out, &id).await,
+        DlqCommand::Replay(which) if which.means_batches(client).await? => {
+            if which.call_ids.is_empty() && !confirmed_batches(out, &which, "replay")? {
+                return Ok(Exit::Failed);
+            }
+            batches::replay(client, out, &which.choice()).await
+        }
+        DlqCommand::Drop(which) if which.means_batches(client).await? => {
+            if which.call_ids.is_empty() && !confirmed_batches(out, &which, "drop")? {
+                return Ok(Exit::Failed);
+            }
+            batches::drop_chosen(client, out, &which.choice()).await
         }
         DlqCommand::Replay(which) if which.call_ids.is_empty() => replay_all(client, out, which).await,
         DlqCommand::Replay(which) => replay_each(client, out, &which.call_ids).await,
         DlqCommand::Drop(which) if which.call_ids.is_empty() => drop_all(client, out, which).await,
         DlqCommand::Drop(which) => drop_each(client, out, &which.call_ids).await,
     }
+}
+
+/// A call's, or else a batch's.
+async fn show(client: &Client, out: Output, id: &str) -> Result<Exit, Failure> {
+    let call: Result<CallDetail, RequestError> = client.get(&routes::dead_letter(id)).await;
+    match call {
+        Ok(call) => {
+            calls::show_one(out, &call);
+            Ok(Exit::Done)
+        }
+        Err(error) if error.is_not_found() => batches::show(client, out, id).await,
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl WhichArgs {
+    /// Whether dead letters of batches are meant: said so, or the first id is one.
+    async fn means_batches(&self, client: &Client) -> Result<bool, Failure> {
+        let Some(id) = self.call_ids.first().filter(|_| !self.of_batches.are_meant()) else { return Ok(self.of_batches.are_meant()) };
+        let batch: Result<BatchDeadLetter, RequestError> = client.get(&routes::batch_dead_letter(id)).await;
+        Ok(batch.is_ok())
+    }
+
+    fn choice(&self) -> BatchDeadLetterChoice {
+        let filtered = self.of_batches.batcher.is_some() || self.of_batches.key.is_some() || self.reason.is_some();
+        BatchDeadLetterChoice {
+            ids: self.call_ids.clone(),
+            batcher: self.of_batches.batcher.clone(),
+            reason: self.reason.clone(),
+            batch_key: self.of_batches.key.clone(),
+            all: self.call_ids.is_empty() && !filtered,
+            rate_per_second: self.rate,
+        }
+    }
+}
+
+/// Asks the person who is there, if there is one.
+fn confirmed_batches(out: Output, which: &WhichArgs, verb: &str) -> Result<bool, Failure> {
+    let person_is_there = std::io::stdin().is_terminal() && out.stderr_is_terminal();
+    if !person_is_there || which.yes {
+        return Ok(true);
+    }
+    let whose = which.of_batches.batcher.as_deref().map_or("of all batchers".to_owned(), |name| format!("of batcher '{name}'"));
+    out.error_line(&format!("{verb} the dead letters {whose} that match? [y/N]"));
+    let agrees = says_yes();
+    if !agrees {
+        out.note("nothing was done");
+    }
+    Ok(agrees)
 }
 
 async fn list(client: &Client, out: Output, args: ListArgs) -> Result<Exit, Failure> {
@@ -207,7 +311,11 @@ async fn person_agrees(client: &Client, out: Output, which: &WhichArgs, verb: &s
     let dead: u64 = meant.map(|function| function.dead).sum();
     let about = if which.reason.is_some() { "up to " } else { "" };
     out.error_line(&format!("{verb} {about}{}? [y/N]", words::plural(dead, "dead letter")));
+    Ok(says_yes())
+}
+
+fn says_yes() -> bool {
     let mut answer = String::new();
     let _nothing_is_no = std::io::stdin().lock().read_line(&mut answer);
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    matches!(answer.trim(), "y" | "Y" | "yes")
 }

@@ -1,5 +1,6 @@
 //! The command line: one enum of commands, one flat match, one file per command.
 
+mod batch;
 mod bench;
 mod call;
 mod calls;
@@ -73,6 +74,7 @@ enum Command {
     Functions(functions::FunctionsArgs),
     Workers(workers::WorkersArgs),
     Calls(calls::CallsArgs),
+    Batch(batch::BatchArgs),
     Dlq(dlq::DlqArgs),
     Limit(limit::LimitArgs),
     Lock(lock::LockArgs),
@@ -137,6 +139,7 @@ async fn dispatch(globals: Globals, command: Command, out: Output) -> Result<Exi
         Command::Functions(args) => with_client(&globals, async |client| functions::run(client, out, args).await).await,
         Command::Workers(args) => with_client(&globals, async |client| workers::run(client, out, args).await).await,
         Command::Calls(args) => with_client(&globals, async |client| calls::run(client, out, args).await).await,
+        Command::Batch(args) => with_client(&globals, async |client| batch::run(client, out, args).await).await,
         Command::Dlq(args) => with_client(&globals, async |client| dlq::run(client, out, args).await).await,
         Command::Limit(args) => with_client(&globals, async |client| limit::run(client, out, args).await).await,
         Command::Lock(args) => {

@@ -1,10 +1,12 @@
 //! `towpath serve`: the server.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use towpath_server::batches::ConfigFile;
 use towpath_server::http::auth::ApiKey;
 use towpath_server::logging::LogFormat;
 use towpath_server::push::{AllowedTarget, WebhookSecret};
@@ -29,7 +31,7 @@ Examples:
 SIGTERM or Ctrl-C stops in good order within --drain-timeout; a second one
 stops at once. Nothing that was accepted is lost either way.
 
-Environment: TOWPATH_STORE, TOWPATH_DURABILITY, TOWPATH_LISTEN,
+Environment: TOWPATH_STORE, TOWPATH_DURABILITY, TOWPATH_LISTEN, TOWPATH_CONFIG,
 TOWPATH_API_KEYS (separated by commas), TOWPATH_WEBHOOK_SECRET, TOWPATH_LOG
 (such as info or debug). Beside an n8n nothing is needed: EXECUTIONS_MODE=queue
 selects the Redis that QUEUE_BULL_REDIS_HOST, _PORT, _DB, _USERNAME, _PASSWORD,
@@ -47,6 +49,9 @@ pub(crate) struct ServeArgs {
     /// A place inside that functions may be pushed to: HOST, HOST:PORT or CIDR (repeat for more)
     #[arg(long = "allow-target", value_name = "PLACE")]
     allow_targets: Vec<AllowedTarget>,
+    /// A file of JSON with batchers: {"batchers": {"orders": {"debounce_seconds": 5}}, "elo_routes": {"open": true}}
+    #[arg(long, value_name = "FILE", env = "TOWPATH_CONFIG")]
+    config: Option<PathBuf>,
     /// A name that this server goes by (repeat for more)
     #[arg(long = "allowed-host", value_name = "NAME")]
     allowed_hosts: Vec<String>,
@@ -75,6 +80,7 @@ pub(crate) async fn run(globals: &Globals, out: Output, args: ServeArgs) -> Resu
         allowed_hosts: args.allowed_hosts,
         allow_targets: args.allow_targets,
         webhook_secrets: webhook_secrets()?,
+        config: config(args.config.as_deref())?,
         drain_timeout: args.drain_timeout,
         log_format,
         ..Settings::default()
@@ -96,6 +102,16 @@ pub(crate) fn keys(globals: &Globals) -> Result<Vec<ApiKey>, Failure> {
         Failure::new(Exit::RefusedConfiguration, "invalid_api_key", format!("an API key cannot be used: {error}")).field("api-key")
     };
     keys.iter().map(|key| key.parse().map_err(|error: towpath_server::http::auth::InvalidApiKey| refused(error.to_string()))).collect()
+}
+
+/// What the configuration file says, if there is one.
+pub(crate) fn config(path: Option<&Path>) -> Result<ConfigFile, Failure> {
+    let Some(path) = path else { return Ok(ConfigFile::default()) };
+    ConfigFile::read(path).map_err(|error| {
+        Failure::new(Exit::RefusedConfiguration, "refused_configuration", error.to_string())
+            .field("config")
+            .hint("`towpath batch settings NAME` shows every setting of a batcher; docs/batches.md explains them")
+    })
 }
 
 fn webhook_secrets() -> Result<Vec<WebhookSecret>, Failure> {

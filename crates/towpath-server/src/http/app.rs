@@ -18,6 +18,7 @@ use super::roster::Roster;
 use super::routes::Permission;
 use super::standing::Standing;
 use super::turns::Paced;
+use crate::batches::EloRoutes;
 use crate::metrics::Metrics;
 use crate::push::{Pushed, TargetPolicy};
 use crate::settings::Settings;
@@ -32,6 +33,7 @@ struct Inner {
     hosts: Hosts,
     targets: TargetPolicy,
     pushed: Pushed,
+    elo_routes: EloRoutes,
     metrics: Arc<Metrics>,
     drain: Drain,
     probe: Probe,
@@ -53,6 +55,7 @@ impl App {
             hosts: Hosts::new(settings.listen, &settings.allowed_hosts),
             targets: settings.target_policy(),
             pushed,
+            elo_routes: settings.config.elo_routes.clone(),
             metrics,
             drain: Drain::default(),
             probe: Probe::default(),
@@ -92,6 +95,10 @@ impl App {
 
     pub(crate) fn pushed(&self) -> &Pushed {
         &self.0.pushed
+    }
+
+    pub(crate) fn elo_routes(&self) -> &EloRoutes {
+        &self.0.elo_routes
     }
 
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {

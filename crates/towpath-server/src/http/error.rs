@@ -19,6 +19,7 @@ use towpath_core::store::{StoreError, StoreTrouble};
 use super::codes::Code;
 use super::request_id::RequestId;
 use super::wire::Json;
+use super::wire::batches::ItemError;
 use super::wire::calls::FailureBody;
 use super::wire::error::{Effect, ErrorBody, ErrorDetail};
 
@@ -35,18 +36,30 @@ pub(crate) struct ApiError {
     details: Option<Json>,
     effect: Effect,
     retry_after: Option<Duration>,
+    /// It reads well, and somebody's own rules refuse it: 422 instead of the code's usual status.
+    is_unprocessable: bool,
 }
 
 impl ApiError {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         let (effect, retry_after) = (code.effect(), default_retry_after(code));
-        Self { code, message: message.into(), field: None, hint: None, details: None, effect, retry_after }
+        Self { code, message: message.into(), field: None, hint: None, details: None, effect, retry_after, is_unprocessable: false }
     }
 
     /// Names the field of the request that has to change.
     pub(crate) fn field(mut self, field: impl Into<Cow<'static, str>>) -> Self {
         self.field = Some(field.into());
         self
+    }
+
+    /// The request reads well, and somebody's own rules refuse it: 422, whatever the code's usual status is.
+    pub(crate) fn unprocessable(mut self) -> Self {
+        self.is_unprocessable = true;
+        self
+    }
+
+    fn status(&self) -> StatusCode {
+        if self.is_unprocessable { StatusCode::UNPROCESSABLE_ENTITY } else { self.code.status() }
     }
 
     /// Says what to do next.
@@ -82,6 +95,15 @@ impl ApiError {
         self.details.as_deref().map_or("", |details| details.get())
     }
 
+    /// The same as it stands in a list of answers, one of which it is.
+    pub(crate) fn in_list(&self) -> ItemError {
+        ItemError {
+            code: self.code.as_str().to_owned(),
+            message: shortened(self.message.clone()),
+            field: self.field.as_deref().map(str::to_owned),
+        }
+    }
+
     fn body(self, request_id: &RequestId) -> ErrorBody {
         ErrorBody {
             error: ErrorDetail {
@@ -109,7 +131,9 @@ fn shortened(mut text: String) -> String {
 /// How long to wait before trying again, where trying again makes sense.
 fn default_retry_after(code: Code) -> Option<Duration> {
     match code {
-        Code::Overloaded | Code::LockQueueFull | Code::OverloadedServer | Code::StoreUnavailable => Some(Duration::from_secs(1)),
+        Code::Overloaded | Code::LockQueueFull | Code::BatcherFull | Code::OverloadedServer | Code::StoreUnavailable => {
+            Some(Duration::from_secs(1))
+        }
         Code::Draining | Code::StoreFull | Code::StoreReadonly => Some(Duration::from_secs(5)),
         _ => None,
     }
@@ -118,7 +142,7 @@ fn default_retry_after(code: Code) -> Option<Duration> {
 impl IntoResponse for ApiError {
     /// Carries the error to [`render`]; the body has to wait for the request's id.
     fn into_response(self) -> Response {
-        let mut response = self.code.status().into_response();
+        let mut response = self.status().into_response();
         if let Some(wait) = self.retry_after {
             let seconds = wait.as_secs().max(1);
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));

@@ -99,6 +99,12 @@ fn problems(view: &FunctionView, now: towpath_core::time::Timestamp) -> Vec<Stri
 )]
 pub(crate) async fn metrics(State(app): State<App>) -> Result<impl IntoResponse, ApiError> {
     let functions = app.store().functions().await?;
+    let mut batches = Vec::new();
+    // A store without batches has none to count.
+    for known in app.towpath().batchers().list().await.unwrap_or_default() {
+        batches.push((known.name.clone(), app.towpath().batch(&known.name).counts().await?));
+    }
+    app.metrics().batches().set(&batches);
     let text = app.metrics().render(&functions, app.clock().now());
     Ok(([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text))
 }
@@ -123,6 +129,7 @@ pub(crate) async fn front_page() -> String {
          GET  /v1/functions              what can be called\n\
          POST /v1/functions/NAME/call    call it: {{\"params\": {{...}}}}\n\
          GET  /v1/calls                  what was called\n\
+         POST /v1/batches/NAME/messages  gather messages, hand them over as one\n\
          GET  /v1/health                 how everything is\n\
          GET  /openapi.json              the whole API\n\
          GET  /metrics                   numbers for Prometheus\n\n\

@@ -40,7 +40,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, settings: Setti
         .header_read_timeout(settings.head_time_max)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX);
-    server.http1_only().serve(router.into_make_service()).await
+    server.http1_only().serve(router.into_make_service_with_connect_info::<SocketAddr>()).await
 }
 
 /// Takes so many connections at once, and tells the others to come back.

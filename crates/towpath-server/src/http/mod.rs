@@ -5,6 +5,7 @@
 
 pub(crate) mod app;
 pub mod auth;
+mod batches;
 mod bounds;
 mod calls;
 pub mod codes;
@@ -12,6 +13,7 @@ mod config;
 pub(crate) mod convert;
 mod dead_letters;
 pub(crate) mod drain;
+mod elo;
 mod error;
 pub(crate) mod extract;
 mod functions;

@@ -11,7 +11,7 @@ use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
 use super::app::App;
-use super::{calls, config, dead_letters, functions, health, limits, locks, openapi, workers};
+use super::{batches, calls, config, dead_letters, elo, functions, health, limits, locks, openapi, workers};
 
 /// What a route lets its caller do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Permission {
     }
 }
 
-/// The table. Public are exactly the two probes.
+/// The table. Public are exactly the probes: two of ours, and the one that old clients know.
 fn table() -> Vec<(Permission, UtoipaMethodRouter<App>)> {
     use Permission::{Admin, Call, Public, Read, Work};
     vec![
@@ -82,6 +82,26 @@ fn table() -> Vec<(Permission, UtoipaMethodRouter<App>)> {
         (Admin, routes!(limits::put)),
         (Admin, routes!(limits::reset)),
         (Read, routes!(limits::list)),
+        (Call, routes!(batches::messages::push)),
+        (Read, routes!(batches::lists::list)),
+        (Read, routes!(batches::lists::show_batcher)),
+        (Read, routes!(batches::lists::show_batch)),
+        (Call, routes!(batches::messages::flush)),
+        (Call, routes!(batches::messages::touch)),
+        (Read, routes!(batches::settings::get)),
+        (Admin, routes!(batches::settings::put)),
+        (Work, routes!(batches::pull::claim)),
+        (Work, routes!(batches::pull::finish)),
+        (Work, routes!(batches::pull::extend)),
+        (Read, routes!(batches::dead_letters::list)),
+        (Admin, routes!(batches::dead_letters::replay)),
+        (Admin, routes!(batches::dead_letters::drop_many)),
+        (Read, routes!(batches::dead_letters::show)),
+        (Admin, routes!(batches::dead_letters::drop_one)),
+        (Call, routes!(elo::ingest)),
+        (Read, routes!(elo::dlq)),
+        (Admin, routes!(elo::clear_dlq)),
+        (Public, routes!(elo::health)),
         (Read, routes!(health::health)),
         (Public, routes!(health::healthz)),
         (Public, routes!(health::readyz)),
@@ -130,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exactly_the_two_probes_are_public() {
+    fn exactly_the_probes_are_public() {
         let mut public: Vec<String> = permissions()
             .into_iter()
             .flat_map(|(path, methods)| methods.into_iter().map(move |(method, permission)| (format!("{method} {path}"), permission)))
@@ -138,7 +158,7 @@ mod tests {
             .map(|(route, _)| route)
             .collect();
         public.sort();
-        assert_eq!(public, ["GET /healthz", "GET /readyz"]);
+        assert_eq!(public, ["GET /health", "GET /healthz", "GET /readyz"]);
     }
 
     #[test]

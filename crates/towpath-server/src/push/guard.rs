@@ -84,12 +84,19 @@ pub struct TargetPolicy {
     allowed: Vec<AllowedTarget>,
     /// For development: this very machine, over plain http.
     allow_loopback: bool,
+    /// Public addresses may be posted to over plain http, too.
+    allow_plain_http: bool,
 }
 
 impl TargetPolicy {
     /// Public addresses, and these.
     pub fn new(allowed: Vec<AllowedTarget>, allow_loopback: bool) -> Self {
-        Self { allowed, allow_loopback }
+        Self { allowed, allow_loopback, allow_plain_http: false }
+    }
+
+    /// The same and these places besides, over plain http too: receivers of batches speak it often, and batches are signed.
+    pub(crate) fn for_batches(&self, allowed: impl IntoIterator<Item = AllowedTarget>) -> Self {
+        Self { allowed: self.allowed.iter().cloned().chain(allowed).collect(), allow_plain_http: true, ..self.clone() }
     }
 
     /// Whether a URL may be posted to, as far as the URL itself tells. What its name leads to is judged when it is looked up.
@@ -106,7 +113,7 @@ impl TargetPolicy {
         }
         if !self.allows_host(&host, port) {
             refuse_inside(&host)?;
-            if scheme != "https" {
+            if scheme != "https" && !self.allow_plain_http {
                 return Err(TargetRefused::NotHttps(shown(url)));
             }
         }

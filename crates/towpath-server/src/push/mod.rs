@@ -3,6 +3,7 @@
 //! `guard` says where the server may post, `sign` proves to the target who posts, `post` makes one request and reads its answer,
 //! `supervisor` keeps one worker per target.
 
+pub(crate) mod client;
 mod guard;
 mod post;
 mod resolver;
@@ -13,7 +14,7 @@ pub use guard::{AllowedTarget, InvalidTarget, TargetPolicy, TargetRefused};
 pub use sign::{InvalidSecret, WebhookSecret};
 
 pub(crate) use post::Poster;
-pub(crate) use sign::keep_secret;
+pub(crate) use sign::{keep_secret, signature};
 pub(crate) use supervisor::{Pushed, Supervisor};
 
 /// Chooses the implementation of TLS for the whole process. Doing it again changes nothing.

@@ -9,7 +9,6 @@ use reqwest::{Client, Response, StatusCode, Url};
 use towpath::{CallContext, Clock, HandlerError, Payload, RawHandler};
 
 use super::guard::TargetPolicy;
-use super::resolver::GuardedResolver;
 use super::sign::{WebhookSecret, signature};
 use crate::http::convert::claimed_call;
 use crate::http::extract::{BODY_BYTES_MAX, is_too_deep};
@@ -31,21 +30,7 @@ pub(crate) struct Poster {
 
 impl Poster {
     pub(crate) fn new(policy: TargetPolicy, secrets: Vec<WebhookSecret>, clock: Arc<dyn Clock>) -> Result<Self, reqwest::Error> {
-        super::install_tls();
-        let build = || {
-            Client::builder()
-                .dns_resolver(GuardedResolver(policy.clone()))
-                .redirect(reqwest::redirect::Policy::none()) // a redirect could lead inside
-                .no_proxy() // the environment must not choose whom we talk to
-                .referer(false)
-                .connect_timeout(CONNECT_TIME_MAX)
-                .user_agent(concat!("towpath/", env!("CARGO_PKG_VERSION")))
-        };
-        let client = build().build().or_else(|error| {
-            // A machine without root certificates can still push to plain http targets that the operator allows.
-            tracing::warn!(%error, "no root certificates were found: https targets will be refused until they are installed");
-            build().tls_certs_only([]).build()
-        })?;
+        let client = super::client::build(&policy, CONNECT_TIME_MAX)?;
         Ok(Self { client, policy, secrets, clock })
     }
 

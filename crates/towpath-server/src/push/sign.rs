@@ -65,7 +65,7 @@ impl WebhookSecret {
 }
 
 /// The `webhook-signature` header: one signature per secret, so that secrets can be changed one side after the other.
-pub(super) fn signature(secrets: &[WebhookSecret], id: &str, timestamp: i64, body: &[u8]) -> String {
+pub(crate) fn signature(secrets: &[WebhookSecret], id: &str, timestamp: i64, body: &[u8]) -> String {
     secrets.iter().map(|secret| secret.sign(id, timestamp, body)).collect::<Vec<_>>().join(" ")
 }
 

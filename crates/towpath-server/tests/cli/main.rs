@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test whose ground is missing fails, and says where")]
 
+mod batch;
 mod call;
 mod crash;
 mod doctor;

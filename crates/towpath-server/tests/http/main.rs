@@ -5,6 +5,7 @@
 mod bad_input;
 mod bad_limits;
 mod bad_locks;
+mod batches;
 mod calls;
 mod config;
 mod dead_letters;

@@ -69,6 +69,11 @@ impl Answer {
 }
 
 impl Server {
+    /// A server that runs already.
+    pub(crate) fn on(running: Running) -> Self {
+        Self { running, client: client(), key: None }
+    }
+
     pub(crate) fn addr(&self) -> SocketAddr {
         self.running.addr()
     }

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use towpath_core::names::WorkerId;
 
+use crate::batches::InProcess;
 use crate::engine::desk::{Desk, Finished};
 use crate::engine::{answerer, claimer, heartbeat, renewer};
 
@@ -20,6 +22,7 @@ pub struct RunningWorker {
     /// Apart from the others, because it stops first.
     claimer: JoinHandle<()>,
     actors: JoinSet<()>,
+    receivers: Vec<InProcess>,
 }
 
 /// What became of the calls that a worker held when it began to drain.
@@ -32,14 +35,14 @@ pub struct DrainReport {
 }
 
 impl RunningWorker {
-    pub(crate) fn start(desk: Arc<Desk>, finished: mpsc::UnboundedReceiver<Finished>) -> Self {
+    pub(crate) fn start(desk: Arc<Desk>, finished: mpsc::UnboundedReceiver<Finished>, receivers: Vec<InProcess>) -> Self {
         let mut actors = JoinSet::new();
         actors.spawn(answerer::run(Arc::clone(&desk), finished));
         actors.spawn(renewer::run(Arc::clone(&desk)));
         actors.spawn(heartbeat::run(Arc::clone(&desk)));
         let stop_claiming = CancellationToken::new();
         let claimer = tokio::spawn(claimer::run(Arc::clone(&desk), stop_claiming.clone()));
-        Self { desk, stop_claiming, claimer, actors }
+        Self { desk, stop_claiming, claimer, actors, receivers }
     }
 
     /// Who it is.
@@ -58,12 +61,17 @@ impl RunningWorker {
         self.stop_claiming.cancel();
         let _ = (&mut self.claimer).await; // an error only says that it was aborted
         let held = self.desk.held_count() as u64;
-        let give_up_at = self.desk.clock().now() + self.desk.timing.drain_timeout;
-        tokio::select! {
-            biased;
-            () = self.all_left() => {}
-            () = self.desk.clock().sleep_until(give_up_at) => {}
-        }
+        let patience = self.desk.timing.drain_timeout;
+        let give_up_at = self.desk.clock().now() + patience;
+        let receivers = join_all(std::mem::take(&mut self.receivers).into_iter().map(|receiver| receiver.stop(patience)));
+        let handlers = async {
+            tokio::select! {
+                biased;
+                () = self.all_left() => {}
+                () = self.desk.clock().sleep_until(give_up_at) => {}
+            }
+        };
+        tokio::join!(handlers, receivers);
         let rest = self.desk.close();
         // Before leaving: a heartbeat after it would introduce the worker again.
         self.actors.shutdown().await;

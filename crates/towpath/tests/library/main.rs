@@ -1,6 +1,7 @@
 //! The library as its users see it, on the model and on the embedded store, by the virtual clock.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod batches;
 mod calls;
 mod faults;
 mod handle;

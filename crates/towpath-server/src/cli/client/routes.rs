@@ -20,6 +20,33 @@ pub(crate) const DEAD_LETTERS: &str = "/v1/dead-letters";
 pub(crate) const DEAD_LETTERS_REPLAY: &str = "/v1/dead-letters/replay";
 pub(crate) const DEAD_LETTERS_DROP: &str = "/v1/dead-letters/drop";
 
+pub(crate) const BATCHES: &str = "/v1/batches";
+pub(crate) const BATCH_DEAD_LETTERS: &str = "/v1/batch-dead-letters";
+pub(crate) const BATCH_DEAD_LETTERS_REPLAY: &str = "/v1/batch-dead-letters/replay";
+pub(crate) const BATCH_DEAD_LETTERS_DROP: &str = "/v1/batch-dead-letters/drop";
+
+pub(crate) fn batcher(name: &str) -> String {
+    format!("{BATCHES}/{}", segment(name))
+}
+
+/// One of a batcher's verbs: `messages`, `settings`.
+pub(crate) fn batch_verb(name: &str, verb: &str) -> String {
+    format!("{}/{verb}", batcher(name))
+}
+
+pub(crate) fn batch_key(name: &str, key: &str) -> String {
+    format!("{}/{}", batcher(name), segment(key))
+}
+
+/// One of the verbs of an open batch: `flush`, `touch`.
+pub(crate) fn batch_key_verb(name: &str, key: &str, verb: &str) -> String {
+    format!("{}/{verb}", batch_key(name, key))
+}
+
+pub(crate) fn batch_dead_letter(id: &str) -> String {
+    format!("{BATCH_DEAD_LETTERS}/{}", segment(id))
+}
+
 pub(crate) const LOCKS: &str = "/v1/locks";
 pub(crate) const LOCKS_CLEANUP: &str = "/v1/locks/cleanup";
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use towpath_server::http::wire::batches::{BatcherBody, BatcherList};
 use towpath_server::http::wire::functions::{FunctionBody, FunctionList};
 use towpath_server::http::wire::health::HealthBody;
 
@@ -13,6 +14,9 @@ use crate::cli::words;
 const OLD: Duration = Duration::from_secs(60);
 /// A doctor does not wait long for a pulse.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// More dead letters than anybody looks at one by one.
+const DEAD_LETTERS_MANY: u64 = 10_000;
 
 /// What a server said about itself.
 pub(crate) struct Checked {
@@ -66,11 +70,41 @@ async fn work(client: &Client, health: &HealthBody) -> Vec<Finding> {
         Err(error) => vec![Finding::warn("backlog", format!("functions cannot be listed: {}", error.brief()), "look at the server's log")],
     };
     findings.push(oldest(health));
+    findings.extend(batches(client).await);
     findings.push(match health.dead {
         0 => Finding::ok("dead letters", "none"),
         dead => Finding::info("dead letters", words::plural(dead, "call"), "see why with `towpath dlq list`, then replay or drop them"),
     });
     findings
+}
+
+/// Batchers that hold what they gather, and batches that were given up. A store without batches has nothing to say.
+async fn batches(client: &Client) -> Vec<Finding> {
+    let list: Result<BatcherList, RequestError> = client.get(routes::BATCHES).await;
+    let Ok(list) = list else { return Vec::new() };
+    let held: Vec<Finding> = list.batchers.iter().filter_map(held).collect();
+    let dead: u64 = list.batchers.iter().map(|batcher| batcher.dead_letters).sum();
+    let mut findings = if held.is_empty() { vec![Finding::ok("batches", "every batcher in use has a target")] } else { held };
+    if dead > DEAD_LETTERS_MANY {
+        let message = format!("{dead} dead letters of batches");
+        findings.push(Finding::warn("batches", message, "see why with `towpath dlq list --batches`, then replay or drop them"));
+    } else if dead > 0 {
+        let message = words::plural(dead, "dead letter") + " of batches";
+        findings.push(Finding::info("batches", message, "see why with `towpath dlq list --batches`, then replay or drop them"));
+    }
+    findings
+}
+
+fn held(batcher: &BatcherBody) -> Option<Finding> {
+    let (name, messages) = (&batcher.batcher, batcher.open_messages);
+    // Everybody has that one, whether it is used or not.
+    let is_idle = name == "input_contour" && messages == 0;
+    (batcher.target == "none" && !is_idle).then(|| {
+        let message = format!("batcher '{name}' has no target and holds {}", words::plural(messages, "message"));
+        let advice =
+            format!("give it one: `towpath batch settings {name} --set target='{{\"url\": ..}}'`, or let a worker receive its batches");
+        Finding::warn("batches", message, advice)
+    })
 }
 
 fn backlog(functions: &[FunctionBody]) -> Vec<Finding> {

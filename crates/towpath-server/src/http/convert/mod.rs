@@ -1,5 +1,6 @@
 //! Between the wire's shapes and the core's words. Names and numbers are checked on the way in; nothing is lost on the way out.
 
+pub(crate) mod batches;
 mod calls;
 mod functions;
 mod limits;

@@ -56,6 +56,21 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalJsonBody<T> {
     }
 }
 
+/// A body that is JSON of any kind, byte for byte.
+pub(crate) struct RawJsonBody(pub(crate) Bytes);
+
+impl FromRequest<App> for RawJsonBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        check_type(request.headers())?;
+        let text = read(request, app.body_time_max()).await?;
+        refuse_deep(&text)?;
+        shape::check(&text)?;
+        Ok(Self(text))
+    }
+}
+
 fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     if headers.contains_key(CONTENT_ENCODING) {
         return Err(ApiError::new(Code::UnsupportedMediaType, "compressed bodies are not taken").field("content-encoding"));
@@ -130,9 +145,14 @@ fn too_large(announced: Option<u64>) -> ApiError {
 }
 
 fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
+    refuse_deep(text)?;
+    shape::read(text)
+}
+
+fn refuse_deep(text: &[u8]) -> Result<(), ApiError> {
     if is_too_deep(text) {
         let message = format!("the body nests deeper than {DEPTH_MAX} levels");
         return Err(ApiError::new(Code::TooDeep, message).field("body").details(serde_json::json!({ "limit": DEPTH_MAX })));
     }
-    shape::read(text)
+    Ok(())
 }

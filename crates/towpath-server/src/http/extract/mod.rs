@@ -6,7 +6,7 @@ mod path;
 mod query;
 mod shape;
 
-pub(crate) use body::{BODY_BYTES_MAX, JsonBody, OptionalJsonBody};
+pub(crate) use body::{BODY_BYTES_MAX, JsonBody, OptionalJsonBody, RawJsonBody};
 pub(crate) use depth::is_too_deep;
-pub(crate) use path::PathText;
+pub(crate) use path::{PathPair, PathText};
 pub(crate) use query::Query;

@@ -19,6 +19,18 @@ impl<S: Send + Sync> FromRequestParts<S> for PathText {
     }
 }
 
+/// The two variable parts of a path.
+pub(crate) struct PathPair(pub(crate) String, pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathPair {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let read = Path::<(String, String)>::from_request_parts(parts, state).await;
+        read.map(|Path((first, second))| Self(first, second)).map_err(|refused| unreadable(&refused))
+    }
+}
+
 fn unreadable(refused: &PathRejection) -> ApiError {
     let message = format!("the path cannot be read: {}", refused.body_text().to_lowercase());
     ApiError::new(Code::InvalidName, message).field("path").hint("percent-encode the UTF-8 bytes of the name")

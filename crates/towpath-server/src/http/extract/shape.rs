@@ -29,6 +29,11 @@ pub(super) fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
     }
 }
 
+/// Whether a whole body is JSON, of whatever shape.
+pub(super) fn check(text: &[u8]) -> Result<(), ApiError> {
+    serde_json::from_slice::<&RawValue>(text).map(|_| ()).map_err(|broken| not_json(text, &broken))
+}
+
 fn not_json(text: &[u8], error: &serde_json::Error) -> ApiError {
     let (line, column) = (error.line(), error.column());
     let offset = byte_offset(text, line, column);

@@ -1,6 +1,7 @@
 //! The shapes on the wire: flat snake_case structs, read by the server and written by the command line, or the other way round.
 //! Durations end in `_ms`; instants are milliseconds since the Unix epoch by the store's clock.
 
+pub mod batches;
 pub mod calls;
 pub mod config;
 pub mod count;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use towpath::testing::TestTowpath;
-use towpath::{CallId, CallState, Store, VirtualClock};
+use towpath::{CallId, CallState, VirtualClock};
 use towpath_conformance::model::ModelStore;
 use towpath_core::call::Call;
 
@@ -38,8 +38,7 @@ pub(crate) async fn in_time<T>(test: impl Future<Output = T>) -> T {
 
 pub(crate) fn on_the_model() -> TestTowpath {
     let clock = VirtualClock::new();
-    let store: Arc<dyn Store> = Arc::new(ModelStore::new(Arc::new(clock.clone())));
-    TestTowpath::with_store(store, clock)
+    TestTowpath::with_batches(Arc::new(ModelStore::new(Arc::new(clock.clone()))), clock)
 }
 
 pub(crate) const fn seconds(count: u64) -> Duration {

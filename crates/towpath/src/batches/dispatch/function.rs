@@ -1,0 +1,88 @@
+//! Batches that are calls of a function: the call's id comes from the batch's, so that a repeated hand-over is one call.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use towpath_core::batch::{ClaimedBatch, Settings, Target, merge};
+use towpath_core::names::{CallId, FunctionKey, FunctionName, Scope};
+
+use super::receiver::{Admission, Delivery, Parcel, Receiver};
+use crate::call::Wait;
+use crate::error::CallError;
+use crate::{NewCall, Towpath};
+
+/// The call of a batch ends after this at the latest, and its outcome is kept as long: a batch may be handed over again meanwhile.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3_600);
+/// An outcome is asked for anew after so long.
+const ASK_EVERY: Duration = Duration::from_secs(30);
+
+/// Makes a call of each batch whose target is a function.
+#[derive(Clone, Debug)]
+pub struct FunctionReceiver {
+    towpath: Towpath,
+}
+
+impl FunctionReceiver {
+    /// Calls on this store.
+    pub fn new(towpath: Towpath) -> Self {
+        Self { towpath }
+    }
+
+    async fn call(&self, name: &FunctionName, wait: bool, parcel: &Parcel) -> Result<(), CallError> {
+        let function = FunctionKey { scope: Scope::global(), name: name.clone() };
+        // The same bytes at every attempt: it is the same call.
+        let first = ClaimedBatch { attempt: 1, ..parcel.batch.clone() };
+        let params = merge(&parcel.settings, &first).unwrap_or_else(|_| parcel.payload.clone());
+        let call_id = CallId::new(format!("batch-{}", parcel.batch.batch_id)).map_err(CallError::InvalidName)?;
+        let mut call = NewCall::new(function, params);
+        (call.call_id, call.detached) = (Some(call_id.clone()), true);
+        (call.timeout, call.retain) = (Some(KEPT), Some(KEPT));
+        match self.towpath.submit(call).await {
+            Ok(_taken) => {}
+            // The id is the batch's own: it was handed over before, and its settings have changed since.
+            Err(CallError::Conflict { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        if wait { self.outcome(&call_id).await } else { Ok(()) }
+    }
+
+    /// Ends when the call has, or is known no longer.
+    async fn outcome(&self, call_id: &CallId) -> Result<(), CallError> {
+        loop {
+            let until = self.towpath.clock().now() + ASK_EVERY;
+            let asked = self.towpath.wait(call_id, Wait { until, after_progress: None }).await;
+            let view = asked.map_err(|error| CallError::Store { call_id: Some(call_id.clone()), error })?;
+            if view.is_none_or(|view| view.call.outcome.is_some()) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Receiver for FunctionReceiver {
+    fn takes(&self, settings: &Settings) -> bool {
+        matches!(settings.target, Some(Target::Function { .. }))
+    }
+
+    fn try_admit(&self, _settings: &Settings) -> Option<Admission> {
+        Some(Box::new(()))
+    }
+
+    async fn admit(&self, _settings: &Settings) -> Admission {
+        Box::new(())
+    }
+
+    async fn deliver(&self, parcel: &Parcel) -> Delivery {
+        let Some(Target::Function { name, wait }) = &parcel.settings.target else {
+            return Delivery::unanswered("the batcher has no function to call any more", "no_target");
+        };
+        match self.call(name, *wait, parcel).await {
+            Ok(()) => Delivery::answered(202, None, "called"),
+            Err(error @ (CallError::InvalidParams { .. } | CallError::PayloadTooLarge { .. })) => {
+                Delivery::fatal("rejected_by_function", error.to_string())
+            }
+            Err(error) => Delivery::unanswered(error.to_string(), "not_called"),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Lists of old producers: every element is taken once, in order, whatever is in it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use towpath::batches::{Batcher, DeadLetterQuery, FunctionReceiver, SettingsPatch, Source};
+use towpath::{Clock, StoreError, Towpath, VirtualClock};
+use towpath_core::store::{BatchSource, DrainReply, Drained};
+
+use crate::support::seconds;
+
+/// A list in memory whose answers to a removal get lost now and then, as if the drainer died there.
+#[derive(Debug)]
+struct List {
+    clock: VirtualClock,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Bytes>,
+    aside: VecDeque<Bytes>,
+    from: u64,
+    removals: u64,
+}
+
+#[async_trait]
+impl BatchSource for List {
+    async fn drain(&self, _list: &str, max: usize, wait: Duration) -> Result<Drained, StoreError> {
+        let until = self.clock.now() + wait;
+        loop {
+            {
+                let mut state = self.state.lock().unwrap();
+                while state.aside.len() < max
+                    && let Some(element) = state.waiting.pop_front()
+                {
+                    state.aside.push_back(element);
+                }
+                if !state.aside.is_empty() || self.clock.now() >= until {
+                    return Ok(Drained { from: state.from, elements: state.aside.iter().cloned().collect() });
+                }
+            }
+            self.clock.sleep_until(until).await;
+        }
+    }
+
+    async fn drained(&self, _list: &str, from: u64, count: usize) -> Result<DrainReply, StoreError> {
+        let mut state = self.state.lock().unwrap();
+        state.removals += 1;
+        if state.removals % 2 == 1 {
+            return Err(StoreError::Unknown("the drainer died before it could remove them".to_owned()));
+        }
+        assert_eq!(from, state.from);
+        state.aside.drain(..count);
+        state.from += count as u64;
+        Ok(DrainReply::Removed { next: state.from })
+    }
+}
+
+#[tokio::test]
+async fn what_old_producers_push_is_taken_once_and_what_cannot_be_read_is_kept_as_it_is() {
+    let clock = VirtualClock::new();
+    let list = Arc::new(List { clock: clock.clone(), state: Mutex::default() });
+    for n in 0..250 {
+        let message = json!({"channel": "telegram", "external_chat_id": "1", "text": n.to_string(), "debounce_seconds": -3});
+        list.state.lock().unwrap().waiting.push_back(message.to_string().into());
+    }
+    list.state.lock().unwrap().waiting.insert(7, Bytes::from_static(b"{\"text\": \xff"));
+    list.state.lock().unwrap().waiting.insert(9, Bytes::from_static(b"{\"text\": \"nobody\"}"));
+    let towpath = Towpath::builder().clock(Arc::new(clock.clone())).batch_source(list.clone()).open("memory:").await.unwrap();
+    let patch = SettingsPatch {
+        sources: Some(vec![Source { list: "queue:incoming".to_owned() }]),
+        max_messages: Some(1_000),
+        ..Default::default()
+    };
+    let name = towpath::batches::BatcherName::new("input_contour").unwrap();
+    towpath.batchers().define_here(&Batcher::from_patch(name, patch).unwrap());
+    let serving = towpath.serve_batches(Arc::new(FunctionReceiver::new(towpath.clone())), seconds(1));
+    crate::support::in_time(async {
+        while list.state.lock().unwrap().from < 252 {
+            clock.advance(seconds(1));
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let open = towpath.batch("input_contour").open(None, 10).await.unwrap().items;
+    let view = towpath.batch("input_contour").show(&open[0].key).await.unwrap().unwrap();
+    let texts: Vec<String> = view
+        .messages
+        .iter()
+        .map(|one| serde_json::from_slice::<Value>(one.as_bytes()).unwrap()["text"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(texts, (0..250).map(|n| n.to_string()).collect::<Vec<_>>());
+    let letters = towpath.dead_letters().list(&DeadLetterQuery { limit: 10, ..DeadLetterQuery::default() }).await.unwrap().items;
+    let reasons: Vec<_> = letters.iter().map(|(_, letter)| letter.reason.clone().unwrap()).collect();
+    assert_eq!(reasons, ["parse_error", "missing_field"]);
+    serving.stop().await;
+    towpath.close().await;
+}
