@@ -137,7 +137,8 @@ async fn open_redis(mut options: RedisOptions, wish: Wish) -> Result<OpenStore, 
         None => RedisStore::open(options, Arc::new(SystemClock::new())).await,
     };
     let store = opened.map_err(unfit)?;
-    let (batches, source) = (None, None);
+    let batches: Option<Arc<dyn BatchStore>> = Some(Arc::new(store.clone()));
+    let source: Option<Arc<dyn BatchSource>> = Some(Arc::new(store.clone()));
     Ok(OpenStore { clock: store.clock(), store: Arc::new(store.clone()), batches, source, closer: Some(Box::new(store)) })
 }
 
