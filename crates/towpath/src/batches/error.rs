@@ -43,7 +43,7 @@ pub enum BatchError {
         id: BatchId,
     },
     /// The store keeps no batches.
-    #[error("batches are not available on this store yet: use an embedded store, as in sqlite:./.towpath")]
+    #[error("this store keeps no batches: open one by its URL, or give the builder a `batch_store`")]
     NotAvailable,
     /// The store was in trouble.
     #[error(transparent)]
