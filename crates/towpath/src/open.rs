@@ -137,9 +137,9 @@ async fn open_redis(mut options: RedisOptions, wish: Wish) -> Result<OpenStore, 
         None => RedisStore::open(options, Arc::new(SystemClock::new())).await,
     };
     let store = opened.map_err(unfit)?;
-    let batches: Option<Arc<dyn BatchStore>> = Some(Arc::new(store.clone()));
-    let source: Option<Arc<dyn BatchSource>> = Some(Arc::new(store.clone()));
-    Ok(OpenStore { clock: store.clock(), store: Arc::new(store.clone()), batches, source, closer: Some(Box::new(store)) })
+    let shared = Arc::new(store.clone());
+    let (batches, source): (Arc<dyn BatchStore>, Arc<dyn BatchSource>) = (shared.clone(), shared.clone());
+    Ok(OpenStore { clock: store.clock(), store: shared, batches: Some(batches), source: Some(source), closer: Some(Box::new(store)) })
 }
 
 /// Looks at everything in a Redis that a URL names, and says what to do. `None`: the URL names another kind of store.

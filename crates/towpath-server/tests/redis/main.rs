@@ -5,6 +5,9 @@
 #![expect(clippy::unwrap_used, reason = "a test whose ground is missing fails, and says where")]
 
 mod backlog;
+#[path = "../cli/crash/batches/mod.rs"]
+mod batch_histories;
+mod batches;
 #[path = "../cli/crash/caller.rs"]
 mod caller;
 #[path = "../cli/crash/careless.rs"]

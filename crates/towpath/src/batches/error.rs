@@ -43,7 +43,7 @@ pub enum BatchError {
         id: BatchId,
     },
     /// The store keeps no batches.
-    #[error("this store keeps no batches: open it by its URL, as in sqlite:./.towpath or redis://HOST")]
+    #[error("this store keeps no batches: open one by its URL, or give the builder a `batch_store`")]
     NotAvailable,
     /// The store was in trouble.
     #[error(transparent)]

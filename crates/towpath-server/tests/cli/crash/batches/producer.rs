@@ -7,30 +7,38 @@ use serde_json::Value;
 
 use crate::support::wait_for;
 
-pub(super) struct Producer {
+pub(crate) struct Producer {
     http: Client,
 }
 
 impl Producer {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         towpath_server::push::install_tls();
         let http = Client::builder().no_proxy().tls_certs_only([]).timeout(Duration::from_secs(20)).build();
         Self { http: http.expect("a client can be made") }
     }
 
-    /// Keeps settings of the batcher.
-    pub(super) fn keep(&self, url: &str, settings: &Value) {
-        let (status, answer) = self.send(self.http.put(format!("{url}/v1/batches/orders/settings")).json(settings)).expect("it answers");
-        assert_eq!(status, 201, "{answer}");
+    /// Keeps settings of a batcher.
+    pub(crate) fn keep(&self, url: &str, batcher: &str, settings: &Value) {
+        let (status, answer) = self.send(self.http.put(format!("{url}/v1/batches/{batcher}/settings")).json(settings)).expect("it answers");
+        assert!(status < 300, "{answer}");
     }
 
-    /// Pushes a message under its id until it is taken.
-    pub(super) fn push(&self, url: &str, message: &Value) {
+    /// Pushes a message under its id, to one server after the other, until it is taken.
+    pub(crate) fn push(&self, urls: &[String], message: &Value) {
+        let mut turns = urls.iter().cycle();
         wait_for("a message to be taken", || {
+            let url = turns.next().expect("there are servers");
             let (status, answer) = self.send(self.http.post(format!("{url}/v1/batches/orders/messages")).json(message))?;
             assert!(matches!(status, 200 | 202 | 500..), "it was refused: {status} {answer}");
             (status < 300).then_some(())
         });
+    }
+
+    /// What a path has to show.
+    pub(crate) fn get(&self, url: &str, path: &str) -> Option<Value> {
+        let (_, text) = self.send(self.http.get(format!("{url}{path}")))?;
+        serde_json::from_str(&text).ok()
     }
 
     fn send(&self, request: RequestBuilder) -> Option<(u16, String)> {

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
-use self::producer::Producer;
+pub(crate) use self::producer::Producer;
 use self::receiver::{Got, Receiver};
-use super::Caller;
 use crate::support::{Server, wait_for};
 
 const KEYS: u64 = 4;
@@ -32,11 +32,11 @@ fn histories() -> u64 {
     std::env::var("TOWPATH_HISTORIES").ok().and_then(|count| count.parse().ok()).unwrap_or(2)
 }
 
-#[test]
-fn no_message_is_lost_or_in_two_batches_though_servers_are_killed_and_the_receiver_misbehaves() {
+/// Random histories of servers on one store: `start` makes so many of them, `again` one in the place of another that was killed.
+pub(crate) fn all(start: impl Fn() -> Vec<Server>, again: impl Fn(TempDir, &str) -> Server) {
     let (mut repeated, mut taken_over) = (0, 0);
     for seed in 0..histories() {
-        let judged = history(seed);
+        let judged = history(seed, start(), &again);
         repeated += judged.repeated;
         taken_over += judged.taken_over;
     }
@@ -51,41 +51,40 @@ struct Judged {
     taken_over: usize,
 }
 
-fn history(seed: u64) -> Judged {
-    let (receiver, producer, caller) = (Receiver::start(seed), Producer::new(), Caller::new());
-    let mut server = Server::start();
-    let address = server.url.trim_start_matches("http://").to_owned();
+fn history(seed: u64, mut servers: Vec<Server>, again: &impl Fn(TempDir, &str) -> Server) -> Judged {
+    let (receiver, producer) = (Receiver::start(seed), Producer::new());
     let settings = json!({
         "key": ["key"], "debounce_seconds": 0.03, "max_wait_seconds": 1, "max_messages": 3, "max_attempts": 50, "timeout_seconds": 0.3,
-        "lease_seconds": 1, "backoff_base_ms": 5, "backoff_cap_ms": 20, "target": { "url": receiver.url() },
+        "lease_seconds": 1, "backoff_base_ms": 5, "backoff_cap_ms": 20, "target": { "url": receiver.url() }, "allow_targets": ["127.0.0.1"],
     });
-    producer.keep(&server.url, &settings);
-    let url = server.url.clone();
-    let server = std::thread::scope(|scope| {
+    let urls: Vec<String> = servers.iter().map(|server| server.url.clone()).collect();
+    producer.keep(&urls[0], "orders", &settings);
+    let servers = std::thread::scope(|scope| {
         // One thread per key: what is repeated must not overtake.
         for key in 0..KEYS {
-            let (producer, url) = (&producer, &url);
+            let (producer, urls) = (&producer, &urls);
             scope.spawn(move || {
                 for number in 0..MESSAGES / KEYS {
-                    let message = json!({ "key": key, "n": number, "message_id": format!("{key}-{number}") });
-                    producer.push(url, &message);
+                    producer.push(urls, &json!({ "key": key, "n": number, "message_id": format!("{key}-{number}") }));
                 }
             });
         }
         let mut chance = Chance(seed);
         for _ in 0..KILLS {
             std::thread::park_timeout(Duration::from_millis(50 + chance.below(400))); // at any moment
-            let (folder, _) = server.crash();
-            server = Server::start_in(folder, &address);
+            let victim = usize::try_from(chance.below(servers.len() as u64)).unwrap();
+            let (folder, address) = servers.remove(victim).crash();
+            servers.push(again(folder, &address));
         }
-        server
+        servers
     });
     receiver.behave();
+    let url = &servers[0].url;
     wait_for("all batches to be settled", || {
-        let (_, body) = caller.get(&server.url, "/v1/batches/orders")?;
+        let body = producer.get(url, "/v1/batches/orders")?;
         (body["open_keys"] == 0 && body["in_flight"] == 0).then_some(())
     });
-    let (_, letters) = caller.get(&server.url, "/v1/batch-dead-letters?limit=200").unwrap();
+    let letters = producer.get(url, "/v1/batch-dead-letters?limit=200").unwrap();
     judge(&receiver.got(), &letters)
 }
 
