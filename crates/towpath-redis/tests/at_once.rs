@@ -132,3 +132,25 @@ async fn a_cancel_from_elsewhere_ends_a_call_whose_delivery_nobody_knows_of() {
     assert!(matches!(reply[..], [Completed::Lost(_)]), "{reply:?}");
     assert_eq!(state_seen_by(&worker, &delivery).await, CallState::Cancelled);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_answered_together_leaves_the_stream_though_an_older_call_still_runs() {
+    const CALLS: usize = 40;
+    let server = RedisServer::start();
+    let (caller, worker) = (process(&server).await, process(&server).await);
+    serve(&worker, "w-1").await;
+    let oldest = deliver_at_once(&caller, &worker, "w-1", "oldest").await;
+    let mut answers = Vec::new();
+    for number in 0..CALLS {
+        caller.submit(new_call(&format!("c-{number}"), "add").timeout(seconds(60))).await.expect("the server is up");
+    }
+    while answers.len() < CALLS {
+        let deliveries = worker.claim(claim("w-1")).await.expect("the server is up");
+        answers.extend(deliveries.into_iter().map(|delivery| (delivery.id, ok("1"))));
+    }
+    worker.complete(CompleteCalls { worker: worker_id("w-1"), answers }).await.expect("the server is up");
+    let left = server.cli(&["XRANGE", "function:stream:__global__:add", "-", "+"]);
+    assert!(!left.contains("c-"), "a group that is made anew must not find what is over: {left}");
+    let reply = worker.complete(CompleteCalls::one(worker_id("w-1"), oldest.id, ok("2"))).await.expect("the server is up");
+    assert!(matches!(reply[..], [Completed::Recorded { .. }]), "{reply:?}");
+}
