@@ -9,7 +9,7 @@ use towpath_core::clock::Clock;
 use towpath_core::store::{BatchSource, BatchStore, Durability, Store};
 pub use towpath_redis::doctor::{Check, Examination, Verdict};
 pub use towpath_redis::floor::{
-    Floor as RedisFloor, FloorCaller as RedisFloorCaller, Gauge as FloorGauge, LimitFloor, LockFloor as RedisLockFloor,
+    BatchFloor, Floor as RedisFloor, FloorCaller as RedisFloorCaller, Gauge as FloorGauge, LimitFloor, LockFloor as RedisLockFloor,
     Reading as FloorReading,
 };
 use towpath_redis::{RedisOptions, RedisStore, Unfit};

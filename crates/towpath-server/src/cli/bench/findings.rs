@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::batches::BatchRow;
 use super::growth::Growth;
 use super::limits::LimitRow;
 use super::report::{Report, Row};
@@ -60,6 +61,7 @@ pub(super) fn findings(report: &Report) -> Vec<Finding> {
         found.extend(latency(row));
     }
     found.extend(report.limits.iter().filter_map(LimitRow::finding));
+    found.extend(report.batches.iter().filter_map(BatchRow::finding));
     if let Some(paced) = &report.paced {
         found.push(Finding::new("p99 / p50 at half of the most calls/s", paced.spread(), "x", Aim::AtMost(10.0)));
     }

@@ -1,6 +1,5 @@
 //! Locks: pairs of taking and giving back that nobody contends for, and the way of one lock through the hands of ten who wait for it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,13 +10,12 @@ use towpath::{RedisLockFloor, Towpath};
 
 use super::findings::{Aim, Finding};
 use super::place::{Place, Target};
-use super::{WARM_UP, failed, load, micros, open};
+use super::tasks::{TASKS, over_and_over, with_store_cpu};
+use super::{WARM_UP, failed, micros, open};
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
 use crate::cli::time;
 
-/// Tasks that take and give back, each a lock of its own.
-const TASKS: u32 = 64;
 /// Who contends for one lock.
 const WAITERS: u32 = 10;
 /// Nobody waits longer for one of ten turns.
@@ -59,15 +57,7 @@ pub(super) async fn run(target: &Target, length: Duration) -> Result<Locks, Fail
 async fn pairs(place: &Place, towpath: &Towpath, length: Duration) -> Result<(f64, Option<f64>), Failure> {
     let work = |number| pair_over_and_over(towpath.clone(), format!("{}{number}", place.tag));
     over_and_over(WARM_UP, work).await?;
-    let before = cpu_seconds(place).await?;
-    let per_second = over_and_over(length, work).await?;
-    let after = cpu_seconds(place).await?;
-    let spent = before.zip(after).map(|(before, after)| (after - before) * 1e6 / (per_second * length.as_secs_f64()));
-    Ok((per_second, spent))
-}
-
-async fn cpu_seconds(place: &Place) -> Result<Option<f64>, Failure> {
-    if place.is_shared() { Ok(Some(load::gauge(place).await?.cpu_seconds)) } else { Ok(None) }
+    with_store_cpu(place, length, work).await
 }
 
 /// Pairs/s of the bare lock, driven by as many tasks.
@@ -79,33 +69,6 @@ async fn floor(place: &Place, length: Duration) -> Result<Option<f64>, Failure> 
     let work = |number| bare_over_and_over(floor.clone(), format!("{}bare-{number}", place.tag));
     over_and_over(WARM_UP, work).await?;
     over_and_over(length, work).await.map(Some)
-}
-
-/// Lets all tasks work for so long, and says how often per second something was done.
-async fn over_and_over<W, F>(length: Duration, work: impl Fn(u32) -> W) -> Result<f64, Failure>
-where
-    W: FnMut() -> F + Send + 'static,
-    F: Future<Output = Result<(), String>> + Send,
-{
-    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let begin = time::now();
-    let mut tasks = Vec::new();
-    for number in 0..TASKS {
-        let (stop, done, mut once) = (Arc::clone(&stop), Arc::clone(&done), work(number));
-        tasks.push(tokio::spawn(async move {
-            while !stop.load(Ordering::Relaxed) {
-                once().await?;
-                done.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok::<(), String>(())
-        }));
-    }
-    time::sleep_until(begin + length).await;
-    stop.store(true, Ordering::Relaxed);
-    for task in tasks {
-        task.await.map_err(|error| failed(&error.to_string()))?.map_err(|cause| failed(&cause))?;
-    }
-    Ok(done.load(Ordering::Relaxed) as f64 / (time::now() - begin).as_secs_f64())
 }
 
 fn pair_over_and_over(

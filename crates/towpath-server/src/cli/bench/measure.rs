@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::batches;
 use super::floor::{self, FloorMeasured};
 use super::growth::{self, Backlog, Growth};
 use super::idle::IdleServer;
@@ -35,6 +36,7 @@ pub(super) async fn everything(target: &Target, out: Output, args: &BenchArgs) -
         idle: None,
         queued: None,
         limits: Vec::new(),
+        batches: Vec::new(),
     };
     if args.wants(Measurement::Calls) {
         for in_flight in &args.in_flight {
@@ -62,6 +64,10 @@ pub(super) async fn everything(target: &Target, out: Output, args: &BenchArgs) -
     if args.wants(Measurement::Limits) {
         out.note("measuring checks of limits …");
         report.limits = limits::run(target, args.short_length()).await?;
+    }
+    if args.wants(Measurement::Batches) {
+        out.note("measuring messages of batches …");
+        report.batches = batches::run(target, args.short_length()).await?;
     }
     if args.wants(Measurement::Idle) {
         out.note("measuring an idle server …");

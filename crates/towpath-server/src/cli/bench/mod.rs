@@ -1,5 +1,6 @@
 //! `towpath bench`: measures this machine and prints ratios against the bare store, because absolute figures say little about another one.
 
+mod batches;
 mod findings;
 mod floor;
 mod folder;
@@ -14,6 +15,7 @@ mod place;
 mod plot;
 mod process;
 mod report;
+mod tasks;
 mod worker;
 
 use std::fmt::Display;
@@ -59,6 +61,8 @@ What is measured:
           of ten who wait to the next
   limits  checks of limits by 64 tasks, against as many that send Redis INCR and
           EXPIRE in one pipeline
+  batches messages taken by 64 tasks, with ids that are remembered and without,
+          against as many that send Redis RPUSH and ZADD in one pipeline
   idle    memory of a server with nothing to do, and its commands to a Redis
 
 All keys and files have names of their own and are removed.";
@@ -100,6 +104,7 @@ enum Measurement {
     Growth,
     Locks,
     Limits,
+    Batches,
     Idle,
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use comfy_table::{Cell, CellAlignment, Color};
 use serde_json::{Value, json};
 
+use super::batches::{self, BatchRow};
 use super::findings::{Finding, findings};
 use super::floor::FloorMeasured;
 use super::growth::Growth;
@@ -27,6 +28,7 @@ pub(super) struct Report {
     pub(super) idle: Option<Idle>,
     pub(super) queued: Option<Queued>,
     pub(super) limits: Vec<LimitRow>,
+    pub(super) batches: Vec<BatchRow>,
 }
 
 pub(super) struct StoreFacts {
@@ -125,6 +127,7 @@ impl Report {
         }
         self.print_sentences(out);
         limits::print(out, &self.limits);
+        batches::print(out, &self.batches);
         print_findings(out, &findings(self));
     }
 
@@ -187,6 +190,7 @@ impl Report {
             "idle_commands_per_second": self.idle.as_ref().and_then(|idle| idle.commands_per_second).map(tenths),
             "queued": queued,
             "limits": self.limits.iter().map(LimitRow::json).collect::<Vec<_>>(),
+            "batches": self.batches.iter().map(BatchRow::json).collect::<Vec<_>>(),
             "aims": findings(self).iter().map(Finding::json).collect::<Vec<_>>(),
         })
     }
