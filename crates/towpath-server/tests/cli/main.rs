@@ -9,6 +9,7 @@ mod doctor;
 mod limit;
 mod listing;
 mod lock;
+mod many_keys;
 mod offline;
 mod redis;
 mod serving;
