@@ -35,8 +35,8 @@ pub struct OpenOptions {
     pub location: Location,
     /// Who opens it, for the message that a second one gets: `towpath serve on 127.0.0.1:8690`.
     pub owner: String,
-    /// Count every lease from the opening on, because nobody could renew it while the store was closed: workers that have lived on keep
-    /// their calls.
+    /// Count every lease of calls and locks from the opening on, because nobody could renew it while the store was closed: workers that
+    /// have lived on keep their calls. Batches are left as they are: whoever delivers them went with the store, as a rule.
     pub renew_leases: bool,
 }
 

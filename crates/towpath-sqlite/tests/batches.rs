@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_core::batch::{
-    BatcherId, ClaimBatch, ClaimReply, ClaimedBatch, DeadLetter, FinishBatch, FinishReply, IngestReply, Message, MessageId, NewDeadLetter,
-    NewMessage, Rules, Seal, Verb,
+    BatcherId, ClaimBatch, ClaimReply, ClaimedBatch, DeadLetter, ExtendBatch, ExtendReply, FinishBatch, FinishReply, IngestReply, Message,
+    MessageId, NewDeadLetter, NewMessage, ReclaimBatch, Rules, Seal, Verb,
 };
 use towpath_core::clock::{Clock, VirtualClock};
 use towpath_core::names::{BatchId, BatchKey, BatchToken, BatcherName};
 use towpath_core::payload::Payload;
 use towpath_core::store::BatchStore;
 use towpath_sqlite::{Location, OpenOptions, SqliteStore};
+
+const LEASE: Duration = Duration::from_secs(60);
 
 fn open(folder: &Path, clock: &VirtualClock) -> SqliteStore {
     let options = OpenOptions { location: Location::Path(folder.to_owned()), owner: "the test".to_owned(), renew_leases: true };
@@ -47,7 +49,7 @@ async fn claim(store: &SqliteStore, key: &str, id: &str, max_messages: u64) -> C
         key: BatchKey::new(key).unwrap(),
         batch_id: BatchId::new(id).unwrap(),
         token: BatchToken::new("t").unwrap(),
-        lease: Duration::from_secs(60),
+        lease: LEASE,
         rules: Rules { max_messages, ..Rules::default() },
     };
     match store.batch_claim(want).await.unwrap() {
@@ -107,6 +109,46 @@ async fn batches_from_before_a_restart_and_from_after_it_do_not_share_messages()
     for (key, id, text) in [("a", "b-2", r#"{"n":1}"#), ("c", "b-3", r#"{"n":3}"#)] {
         assert_eq!(claim(&store, key, id, 10).await.messages, [Message::new(text)]);
     }
+}
+
+/// A batch that somebody holds, and the store opened again long after its lease.
+async fn held_over_an_absence(folder: &Path, clock: &VirtualClock) -> (SqliteStore, ClaimedBatch) {
+    let store = open(folder, clock);
+    push(&store, vec![message("a", 1)]).await;
+    let held = claim(&store, "a", "b-1", 10).await;
+    store.close().await;
+    clock.advance(LEASE * 10);
+    (open(folder, clock), held)
+}
+
+async fn extend(store: &SqliteStore, batch: &ClaimedBatch) -> ExtendReply {
+    let (batch_id, token) = (batch.batch_id.clone(), batch.token.clone());
+    store.batch_extend(ExtendBatch { batcher: orders(), batch_id, token, lease: LEASE }).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_batch_whose_lease_ended_while_the_store_was_closed_is_due_at_the_opening() {
+    let (folder, clock) = (tempfile::tempdir().unwrap(), VirtualClock::new());
+    let (store, held) = held_over_an_absence(folder.path(), &clock).await;
+    assert_eq!(
+        store.batch_due(&orders(), 10).await.unwrap().flights,
+        [held.batch_id.clone()],
+        "most likely its dispatcher went with the store"
+    );
+    let token = BatchToken::new("another").unwrap();
+    let want = ReclaimBatch { batcher: orders(), batch_id: held.batch_id.clone(), token, lease: LEASE };
+    let ClaimReply::Claimed(again) = store.batch_reclaim(want).await.unwrap() else { panic!("nobody has it") };
+    assert_eq!((&again.batch_id, &again.messages, again.attempt), (&held.batch_id, &held.messages, 2));
+    assert_eq!(extend(&store, &held).await, ExtendReply::Lost, "whoever held it before must stop");
+}
+
+#[tokio::test]
+async fn a_consumer_that_lived_on_keeps_its_batch_if_it_comes_before_another() {
+    let (folder, clock) = (tempfile::tempdir().unwrap(), VirtualClock::new());
+    let (store, held) = held_over_an_absence(folder.path(), &clock).await;
+    assert_eq!(extend(&store, &held).await, ExtendReply::Extended { lease_end: clock.now() + LEASE });
+    assert_eq!(store.batch_due(&orders(), 10).await.unwrap().flights, []);
+    finish(&store, &held, Verb::Ack).await;
 }
 
 #[tokio::test]
