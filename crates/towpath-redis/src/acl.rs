@@ -131,6 +131,8 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
     of("cluster|slots", CLUSTER, "CLUSTER SLOTS"),
     untried("asking", CLUSTER),
     untried("readonly", CLUSTER),
+    // It minds no type, so the key is no hash behind it.
+    of("mset", BATCHES, "MSET KEY 1"),
     of("del", CALLS, "DEL KEY"),
 ];
 

@@ -39,17 +39,17 @@ local function bytes_of(bk)
 end
 
 -- What O says, or nothing.
-local function read_state(bk)
-  local text = redis.call('GET', own .. 'o:' .. bk)
+local function parse_state(bk, text)
   if not text then return nil end
   local deadline, bytes, last, first, counted, sealed, reason = string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) ([01]) (%S+)$')
   if not deadline then error('WRONGTYPE ' .. own .. 'o:' .. bk .. ' is no state of an open batch') end
   return tonumber(deadline), tonumber(bytes), tonumber(last), tonumber(first), tonumber(counted), sealed == '1', reason
 end
 
-local function write_state(bk, deadline, bytes, last, first, counted, sealed, reason)
-  local text = string.format('%d %d %d %d %d %d %s', deadline, bytes, last, first, counted, sealed and 1 or 0, reason)
-  redis.call('SET', own .. 'o:' .. bk, text)
+local function read_state(bk) return parse_state(bk, redis.call('GET', own .. 'o:' .. bk)) end
+
+local function state_text(deadline, bytes, last, first, counted, sealed, reason)
+  return string.format('%d %d %d %d %d %d %s', deadline, bytes, last, first, counted, sealed and 1 or 0, reason)
 end
 
 -- The open batch of a key; nil if nothing is open, and then how many messages of it were counted.
@@ -73,7 +73,7 @@ local function count(change)
 end
 
 local function keep_open(bk, open)
-  write_state(bk, open.deadline, open.bytes, open.last, open.first, open.n, open.sealed, open.reason)
+  redis.call('SET', own .. 'o:' .. bk, state_text(open.deadline, open.bytes, open.last, open.first, open.n, open.sealed, open.reason))
   redis.call('ZADD', FIRST, sec(open.first), bk)
   count(open.n - open.counted)
 end
