@@ -132,7 +132,7 @@ async fn a_batch_whose_lease_ended_while_the_store_was_closed_is_due_at_the_open
     let (store, held) = held_over_an_absence(folder.path(), &clock).await;
     assert_eq!(
         store.batch_due(&orders(), 10).await.unwrap().flights,
-        [held.batch_id.clone()],
+        std::slice::from_ref(&held.batch_id),
         "most likely its dispatcher went with the store"
     );
     let token = BatchToken::new("another").unwrap();

@@ -223,7 +223,8 @@ mod tests {
     #[test]
     fn a_message_is_half_a_kilobyte_and_no_two_have_one_id() {
         let messages = Messages::new(true);
-        let (first, second) = (messages.next(), messages.clone().next());
+        let of_another_task = messages.clone();
+        let (first, second) = (messages.next(), of_another_task.next());
         assert_ne!(first.message_id, second.message_id);
         let bytes = serde_json::to_vec(&first).unwrap().len();
         assert!((450..=550).contains(&bytes), "{bytes} bytes");
