@@ -85,9 +85,7 @@ impl Crowd {
 
     /// Waits until so many have their answer.
     pub(crate) fn has_heard(&self, count: usize) {
-        wait_for(&format!("{count} answers"), || {
-            (self.heard() >= count || self.working.is_finished()).then_some(())
-        });
+        wait_for(&format!("{count} answers"), || (self.heard() >= count || self.working.is_finished()).then_some(()));
     }
 
     /// Waits for all.
