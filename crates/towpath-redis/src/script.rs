@@ -72,11 +72,29 @@ impl Args {
         self.ends.push(self.text.len());
     }
 
-    pub(crate) fn number(&mut self, number: impl std::fmt::Display) {
+    pub(crate) fn number(&mut self, number: impl itoa::Integer) {
+        self.text.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+        self.ends.push(self.text.len());
+    }
+
+    /// Makes the last word longer, if there is one and it is not long already. Says whether it did.
+    pub(crate) fn append_to_last(&mut self, more: &[u8], long: usize) -> bool {
+        let begin = self.ends.len().checked_sub(2).map_or(0, |before| self.ends[before]);
+        match self.ends.last_mut() {
+            Some(end) if *end - begin < long => {
+                self.text.extend_from_slice(more);
+                *end = self.text.len();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whatever has a text of its own.
+    pub(crate) fn shown(&mut self, thing: impl std::fmt::Display) {
         use std::io::Write as _;
         // Writing to memory does not fail.
-        let _ = write!(self.text, "{number}");
-        self.ends.push(self.text.len());
+        self.written(|text| drop(write!(text, "{thing}")));
     }
 
     pub(crate) fn flag(&mut self, set: bool) {

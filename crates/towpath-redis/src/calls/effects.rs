@@ -13,6 +13,9 @@ use crate::pieces::Writer;
 use crate::record::Life;
 use crate::script::{Args, ArgsPool};
 
+/// A word for an inbox that is as long as this is long enough.
+const WORD_MAX: usize = 64 * 1024;
+
 /// The commands of a batch, in the order in which their kinds first came up.
 pub(super) struct Effects<'a> {
     names: Vec<Cow<'a, str>>,
@@ -211,7 +214,7 @@ impl<'a> Effects<'a> {
                 if let Some(tail) = tail {
                     news.put(b't', tail);
                 }
-                self.push(channel, &news.done());
+                self.tell_inbox(channel, &news.done());
             } else {
                 self.answer_list(channel, &after.call);
             }
@@ -240,7 +243,7 @@ impl<'a> Effects<'a> {
         news.put(b'i', before.call.call_id.as_str().as_bytes());
         let news = news.done();
         for channel in before.channels.iter().filter(|channel| *channel != own_inbox && entry::is_inbox(channel)) {
-            self.push(channel, &news);
+            self.tell_inbox(channel, &news);
         }
     }
 
@@ -249,6 +252,15 @@ impl<'a> Effects<'a> {
         words.push(what);
         if words.len() == 1 {
             self.alone("PEXPIRE", channel, [REPLY_KEPT_MS.to_string().as_bytes()]);
+        }
+    }
+
+    /// Tells the reader of an inbox. What it is told together is one word: a thousand words cost the server and the reader more than one
+    /// that is as long.
+    fn tell_inbox(&mut self, inbox: &'a str, news: &[u8]) {
+        let words = self.command("LPUSH", inbox, None);
+        if !words.append_to_last(news, WORD_MAX) {
+            self.push(inbox, news);
         }
     }
 }

@@ -19,8 +19,8 @@ use crate::store::{RedisStore, Shared};
 
 /// How long one read blocks, in seconds.
 const BLOCK_S: u64 = 5;
-/// So many answers are fetched at once.
-const FETCH_MAX: i64 = 512;
+/// So many words are fetched at once, each with one answer or with some that were given together.
+const FETCH_MAX: i64 = 64;
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Where an answer goes.
@@ -183,28 +183,96 @@ async fn take_in(shared: &Arc<Shared>, answer: &[u8]) -> Result<(), StoreError> 
     Ok(())
 }
 
-fn hand_out(shared: &Shared, answer: &[u8]) {
-    match read_answer(answer) {
-        Some((call_id, news)) => shared.ears.tell(&call_id, &news),
-        None => tracing::warn!(bytes = answer.len(), "an answer that cannot be read was dropped; whoever waits for it looks at the call"),
+/// Hands out the answers of one word.
+fn hand_out(shared: &Shared, word: &[u8]) {
+    let mut answers = Answers::of(word);
+    for (call_id, news) in answers.by_ref() {
+        shared.ears.tell(&call_id, &news);
+    }
+    if answers.is_broken {
+        tracing::warn!(bytes = word.len(), "an answer that cannot be read was dropped; whoever waits for it looks at the call");
     }
 }
 
-fn read_answer(answer: &[u8]) -> Option<(CallId, CallNews)> {
-    let (mut call_id, mut life, mut tail) = (None, None, None);
-    for piece in Pieces::of(answer) {
-        match piece? {
-            (b'i', id) => call_id = Some(CallId::new(std::str::from_utf8(id).ok()?).ok()?),
-            (b'l', text) => life = Some(text),
-            (b't', text) => tail = Some(text),
-            _from_a_newer_version => {}
+/// The answers in a word. Each begins with the id of its call.
+struct Answers<'a> {
+    pieces: std::iter::Peekable<Pieces<'a>>,
+    /// There was something that is no answer. Nothing follows it.
+    is_broken: bool,
+}
+
+impl<'a> Answers<'a> {
+    fn of(word: &'a [u8]) -> Self {
+        Self { pieces: Pieces::of(word).peekable(), is_broken: false }
+    }
+
+    fn read(&mut self) -> Option<(CallId, CallNews)> {
+        let Some((b'i', id)) = self.pieces.next()? else { return None };
+        let call_id = CallId::new(std::str::from_utf8(id).ok()?).ok()?;
+        let (mut life, mut tail) = (None, None);
+        while let Some(Some((tag, text))) = self.pieces.next_if(|piece| piece.is_some_and(|(tag, _)| tag != b'i')) {
+            match tag {
+                b'l' => life = Some(text),
+                b't' => tail = Some(text),
+                _from_a_newer_version => {}
+            }
         }
+        let Some(life) = life else { return Some((call_id, CallNews::Changed)) };
+        let mut call = Life::read_bare(&call_id, life).ok()?.call;
+        if let Some(tail) = tail {
+            read_tail(&mut call, tail).ok()?;
+        }
+        Some((call_id, CallNews::Ended(Arc::new(call))))
     }
-    let call_id = call_id?;
-    let Some(life) = life else { return Some((call_id, CallNews::Changed)) };
-    let mut call = Life::read_bare(&call_id, life).ok()?.call;
-    if let Some(tail) = tail {
-        read_tail(&mut call, tail).ok()?;
+}
+
+impl Iterator for Answers<'_> {
+    type Item = (CallId, CallNews);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_broken {
+            return None;
+        }
+        self.pieces.peek()?;
+        let answer = self.read();
+        self.is_broken = answer.is_none();
+        answer
     }
-    Some((call_id, CallNews::Ended(Arc::new(call))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pieces::Writer;
+
+    fn ids(word: &[u8]) -> (Vec<String>, bool) {
+        let mut answers = Answers::of(word);
+        let ids = answers.by_ref().map(|(call_id, _)| call_id.to_string()).collect();
+        (ids, answers.is_broken)
+    }
+
+    #[test]
+    fn a_word_has_one_answer_or_many() {
+        let mut word = Writer::default();
+        word.put(b'i', b"one");
+        assert_eq!(ids(&word.done()), (vec!["one".to_owned()], false));
+        let mut word = Writer::default();
+        word.put(b'i', b"one");
+        word.put(b'z', b"from a newer version");
+        word.put(b'i', b"two");
+        assert_eq!(ids(&word.done()), (vec!["one".to_owned(), "two".to_owned()], false));
+        assert_eq!(ids(b""), (vec![], false));
+    }
+
+    #[test]
+    fn what_comes_before_something_broken_is_heard() {
+        let mut word = Writer::default();
+        word.put(b'i', b"one");
+        word.put(b'i', b"two");
+        word.put(b'l', b"no life");
+        let mut word = word.done();
+        assert_eq!(ids(&word), (vec!["one".to_owned()], true));
+        word.truncate(8);
+        assert_eq!(ids(&word), (vec!["one".to_owned()], true));
+    }
 }

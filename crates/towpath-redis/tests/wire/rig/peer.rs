@@ -63,6 +63,15 @@ impl Peer {
         self.orders.write_all(format!("{word}\n").as_bytes()).await.expect("it listens");
     }
 
+    /// Waits until it has left: by itself, because its group was destroyed, or because it is told to.
+    pub(crate) async fn has_left(&mut self) {
+        match self.orders.write_all(b"leave\n").await {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => panic!("it cannot be told to leave: {error}"),
+            _told_or_gone => {}
+        }
+        self.hear("left").await;
+    }
+
     /// Ends it as `kill -9` does.
     pub(crate) async fn kill(mut self) {
         self.child.kill().await.expect("it is our child");
