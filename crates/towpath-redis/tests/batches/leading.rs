@@ -17,14 +17,14 @@ const LONG: Duration = Duration::from_secs(3_600);
 
 /// Asks without waiting.
 async fn leads(rig: &Rig, store: &RedisStore, name: &str) -> bool {
-    store.lead(LIST, name, LEASE, rig.clock.now()).await.unwrap()
+    store.lead(LIST, name, LEASE, rig.clock.now()).await.expect("the server is there")
 }
 
 /// Asks, and waits for longer than the test moves its clock.
 fn waits(rig: &Rig, store: &RedisStore, name: &'static str) -> BoxFuture<'static, Result<bool, StoreError>> {
     let (store, until) = (store.clone(), rig.clock.now() + LONG);
     let asking = tokio::spawn(async move { store.lead(LIST, name, LEASE, until).await });
-    async move { tokio::time::timeout(SOON, asking).await.expect("it does not come").unwrap() }.boxed()
+    async move { tokio::time::timeout(SOON, asking).await.expect("it does not come").expect("it does not panic") }.boxed()
 }
 
 fn times_asked(rig: &Rig) -> usize {
@@ -111,10 +111,10 @@ async fn a_drainer_that_wakes_up_beside_its_successor_loses_nothing_and_doubles_
 async fn ingest(store: &RedisStore, drained: &Drained) -> Vec<IngestReply> {
     let read = |(number, element): (u64, &bytes::Bytes)| {
         let source = SourceId { list: LIST.into(), number };
-        settings().message(Message::new(element.clone()), Some(source)).unwrap().message
+        settings().message(Message::new(element.clone()), Some(source)).expect("a message").message
     };
     let messages = (drained.from..).zip(&drained.elements).map(read).collect();
-    store.batch_ingest(&input_contour(), &settings().rules(), messages).await.unwrap()
+    store.batch_ingest(&input_contour(), &settings().rules(), messages).await.expect("the server is there")
 }
 
 #[tokio::test]

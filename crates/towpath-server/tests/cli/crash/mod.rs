@@ -3,7 +3,6 @@
 //! Each test also looks whether the fault it is about really happened; a run without it proves nothing and says so.
 
 mod batches;
-mod batches_called;
 mod batches_killed;
 mod caller;
 mod careless;

@@ -118,7 +118,7 @@ impl Drainer {
             }
             error => tracing::error!(batcher = %self.name, list, %error, "a list cannot be drained"),
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Waits for the place, then for elements, and deals with them. A stop ends the waits and nothing else; what was taken aside meanwhile is
