@@ -61,12 +61,11 @@ impl Life {
 
     /// The whole text but what was asked, and the tail if that stands apart.
     pub(crate) fn write(&self, function: &str) -> (Vec<u8>, Option<Vec<u8>>) {
-        use std::io::Write as _;
         let mut text = Vec::with_capacity(256);
         self.write_head(&mut text);
         self.write_rest(function, &mut text);
-        // Writing to memory does not fail.
-        let _ = write!(text, "\n{}\n", self.kept);
+        text.push(b'\n');
+        number_line(&mut text, self.kept);
         let tail = write_tail(&self.call);
         if tail.len() <= INLINE_MAX {
             text.extend_from_slice(&tail);
@@ -92,33 +91,32 @@ impl Life {
 
     /// The first lines, which say which call it is and how far it has come.
     pub(crate) fn write_head(&self, text: &mut Vec<u8>) {
-        use std::io::Write as _;
-        // Writing to memory does not fail.
-        let _ = write!(text, "{}\n{}\n{}\n{}\n", self.version, letter(self.call.state), self.entry, self.sequence);
+        number_line(text, self.version);
+        line(text, letter(self.call.state).encode_utf8(&mut [0; 4]));
+        line(text, &self.entry);
+        number_line(text, self.sequence);
     }
 
     /// All lines after the sequence but the last. At a submit the script knows those before it and the last, and nobody else.
     pub(crate) fn write_rest(&self, function: &str, text: &mut Vec<u8>) {
-        use std::io::Write as _;
         let call = &self.call;
-        let holder = call.holder.as_ref().map_or("", WorkerId::as_str);
-        let flags = [call.parked, call.cancel_requested, self.paged].map(|flag| u8::from(flag) + b'0');
-        // Writing to memory does not fail.
-        let _ = write!(text, "{}\n{holder}\n{}\n{}\n{}\n", call.delivery, at(call.started_at), millis(call.lease), at(call.lease_until));
-        text.extend_from_slice(&flags);
-        let key = self.key.as_ref().map_or("", IdempotencyKey::as_str);
-        let _ = write!(
-            text,
-            "\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{key}\n{}\n{function}",
-            call.submitted_at.as_millis(),
-            call.deadline.as_millis(),
-            millis(call.retain),
-            call.failures,
-            call.crashes,
-            at(call.not_before),
-            at(call.ended_at),
-            self.channels.join("\t"),
-        );
+        number_line(text, call.delivery);
+        line(text, call.holder.as_ref().map_or("", WorkerId::as_str));
+        instant_line(text, call.started_at);
+        number_line(text, millis(call.lease));
+        instant_line(text, call.lease_until);
+        text.extend([call.parked, call.cancel_requested, self.paged].map(|flag| u8::from(flag) + b'0'));
+        text.push(b'\n');
+        number_line(text, call.submitted_at.as_millis());
+        number_line(text, call.deadline.as_millis());
+        number_line(text, millis(call.retain));
+        number_line(text, call.failures);
+        number_line(text, call.crashes);
+        instant_line(text, call.not_before);
+        instant_line(text, call.ended_at);
+        line(text, self.key.as_ref().map_or("", IdempotencyKey::as_str));
+        line(text, &self.channels.join("\t"));
+        text.extend_from_slice(function.as_bytes());
     }
 
     /// Reads a record: what [`Life::write`] or a script wrote, and what was asked behind it. A tail that stands apart is read apart.
@@ -222,8 +220,20 @@ fn length(line: &str) -> Option<Duration> {
     line.parse().ok().map(from_millis)
 }
 
-fn at(instant: Option<Timestamp>) -> String {
-    instant.map_or_else(String::new, |at| at.as_millis().to_string())
+fn line(text: &mut Vec<u8>, word: &str) {
+    text.extend_from_slice(word.as_bytes());
+    text.push(b'\n');
+}
+
+fn number_line(text: &mut Vec<u8>, number: impl itoa::Integer) {
+    line(text, itoa::Buffer::new().format(number));
+}
+
+fn instant_line(text: &mut Vec<u8>, instant: Option<Timestamp>) {
+    match instant {
+        Some(at) => number_line(text, at.as_millis()),
+        None => line(text, ""),
+    }
 }
 
 /// When a call was submitted, without reading all of its life.

@@ -72,11 +72,16 @@ impl Args {
         self.ends.push(self.text.len());
     }
 
-    pub(crate) fn number(&mut self, number: impl std::fmt::Display) {
+    pub(crate) fn number(&mut self, number: impl itoa::Integer) {
+        self.text.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+        self.ends.push(self.text.len());
+    }
+
+    /// Whatever has a text of its own.
+    pub(crate) fn shown(&mut self, thing: impl std::fmt::Display) {
         use std::io::Write as _;
         // Writing to memory does not fail.
-        let _ = write!(self.text, "{number}");
-        self.ends.push(self.text.len());
+        self.written(|text| drop(write!(text, "{thing}")));
     }
 
     pub(crate) fn flag(&mut self, set: bool) {

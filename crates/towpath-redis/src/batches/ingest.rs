@@ -139,7 +139,7 @@ fn write_message(args: &mut Args, rule: usize, message: &NewMessage) {
     args.push(message.seal.map(Seal::reason).map_or("", |reason| reason.as_str()));
     args.push(message.message_id.as_ref().map_or("", |id| id.as_str()));
     match &message.source {
-        Some(source) => args.number(source),
+        Some(source) => args.shown(source),
         None => args.push(""),
     }
 }

@@ -49,8 +49,8 @@ impl OwnWire {
             self.outgoing = outgoing;
         }
         written.map_err(|failure| self.broke(&failure))?;
-        let text = self.read().await.map_err(|failure| self.broke(&failure))?;
-        redis::parse_redis_value(&text).map_err(|_| self.broke(&no_reply()))
+        // Read here and not by the client library: its parser takes a fifth of the time of a process under load.
+        self.hear().await.map(Value::from)
     }
 
     /// Sends what will be answered one after the other.
@@ -107,9 +107,8 @@ fn write_script(outgoing: &mut Vec<u8>, sha: &str, keys: &[&str], args: &Args) {
     let key_bytes: usize = keys.iter().map(|key| key.len() + 16).sum();
     outgoing.reserve(128 + key_bytes + args.bytes() + args.len() * 16);
     write_number(outgoing, b'*', 3 + keys.len() + args.len());
-    let mut count = [0; 20];
-    let count = decimal(keys.len(), &mut count);
-    let head = [b"EVALSHA", sha.as_bytes(), count];
+    let mut count = itoa::Buffer::new();
+    let head = ["EVALSHA", sha, count.format(keys.len())].map(str::as_bytes);
     for word in head.into_iter().chain(keys.iter().map(|key| key.as_bytes())).chain(args.words()) {
         write_number(outgoing, b'$', word.len());
         outgoing.extend_from_slice(word);
@@ -119,21 +118,8 @@ fn write_script(outgoing: &mut Vec<u8>, sha: &str, keys: &[&str], args: &Args) {
 
 fn write_number(outgoing: &mut Vec<u8>, kind: u8, number: usize) {
     outgoing.push(kind);
-    outgoing.extend_from_slice(decimal(number, &mut [0; 20]));
+    outgoing.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
     outgoing.extend_from_slice(b"\r\n");
-}
-
-/// The digits of a number, without the detour through formatting: there are thousands of them in a batch.
-fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
-    let mut from = digits.len();
-    loop {
-        from -= 1;
-        digits[from] = b'0' + u8::try_from(number % 10).unwrap_or_default();
-        number /= 10;
-        if number == 0 {
-            return &digits[from..];
-        }
-    }
 }
 
 fn no_reply() -> io::Error {
@@ -155,12 +141,5 @@ mod tests {
         let mut same = Cmd::new();
         same.arg("EVALSHA").arg("0123").arg(2).arg("k1").arg("k2").arg("a\r\nb").arg("").arg(1_234_567_890);
         assert_eq!(String::from_utf8(written).unwrap(), String::from_utf8(same.get_packed_command()).unwrap());
-    }
-
-    #[test]
-    fn numbers_are_written_as_people_write_them() {
-        for number in [0, 9, 10, 255, 100_000, usize::MAX] {
-            assert_eq!(decimal(number, &mut [0; 20]), number.to_string().as_bytes());
-        }
     }
 }

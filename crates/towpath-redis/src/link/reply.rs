@@ -139,6 +139,19 @@ impl Reply {
     }
 }
 
+impl From<Reply> for Value {
+    fn from(reply: Reply) -> Self {
+        match reply {
+            Reply::Nil => Self::Nil,
+            Reply::Int(number) => Self::Int(number),
+            Reply::Bytes(bytes) => Self::BulkString(bytes.to_vec()),
+            Reply::Array(items) => Self::Array(items.into_iter().map(Self::from).collect()),
+            // Only the client library itself can make one of its errors.
+            Reply::Error(said) => redis::parse_redis_value(format!("-{said}\r\n").as_bytes()).unwrap_or(Self::Nil),
+        }
+    }
+}
+
 impl From<&Value> for Reply {
     fn from(value: &Value) -> Self {
         match value {

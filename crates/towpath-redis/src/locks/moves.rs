@@ -76,7 +76,7 @@ impl RedisStore {
         let keys = self.lock_keys(&lease.scope)?;
         let now = self.shared.now();
         let mut args = self.lock_args(lease.scope.as_str(), now);
-        args.number(lease.fence);
+        args.shown(lease.fence);
         args.number(millis(lease.lease));
         let said = self.run_lock(&scripts::RENEW, &keys, &args).await?;
         match said.outcome() {
@@ -105,7 +105,7 @@ impl RedisStore {
             return Ok(ReleaseReply::Released);
         }
         let mut args = self.lock_args(lease.scope.as_str(), self.shared.now());
-        args.number(lease.fence);
+        args.shown(lease.fence);
         let said = self.run_lock(&scripts::RELEASE, &keys, &args).await?;
         if said.number(1)? == 1 {
             self.keep_index(&keys, &lease.scope, Indexed::Nobody).await;
@@ -251,7 +251,7 @@ fn acquire_args(mut args: Args, want: &AcquireLock, now: Timestamp) -> Args {
     args.number(millis(want.max_hold));
     args.number(want.max_holds);
     let (waiter_ttl, claim, grace) = (millis(want.waiter_ttl), millis(want.claim), millis(want.orphan_grace));
-    args.number(format_args!("{waiter_ttl} {} {claim} {grace}", want.waiters_max));
+    args.shown(format_args!("{waiter_ttl} {} {claim} {grace}", want.waiters_max));
     args
 }
 

@@ -52,7 +52,7 @@ impl RedisStore {
         let now = self.shared.now();
         let mut args = self.lock_args(&keys.member, now);
         args.push(lease.lock_id.as_str());
-        args.number(lease.fence);
+        args.shown(lease.fence);
         args.number(millis(lease.lease));
         let said = self.run_scope(&scripts::RENEW_PERMIT, &keys.in_order(&self.shared.locks.keys), &args).await?;
         match said.outcome() {

@@ -78,11 +78,14 @@ impl Crowd {
         Self { answered, troubles, working }
     }
 
+    /// How many have their answer.
+    pub(crate) fn heard(&self) -> usize {
+        self.answered.load(Ordering::Relaxed)
+    }
+
     /// Waits until so many have their answer.
     pub(crate) fn has_heard(&self, count: usize) {
-        wait_for(&format!("{count} answers"), || {
-            (self.answered.load(Ordering::Relaxed) >= count || self.working.is_finished()).then_some(())
-        });
+        wait_for(&format!("{count} answers"), || (self.heard() >= count || self.working.is_finished()).then_some(()));
     }
 
     /// Waits for all.

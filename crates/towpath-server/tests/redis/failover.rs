@@ -27,6 +27,8 @@ fn what_was_answered_stays_so_when_the_master_dies_and_what_no_replica_has_is_no
     crowd.has_heard(calls / 3);
     let dead = rig.kill_master();
     rig.wait_for_other_master(dead);
+    let heard = crowd.heard();
+    assert!(heard < calls, "all {calls} had their answer before the master died: this run proved nothing");
 
     // Nobody follows the new master: nothing is acknowledged, and each error names its call.
     let why = wait_for("the new master to take a call", || runtime.block_on(unconfirmed(&towpath, "unconfirmed")));
@@ -41,11 +43,15 @@ fn what_was_answered_stays_so_when_the_master_dies_and_what_no_replica_has_is_no
     until("the old master follows", PATIENCE, || master.cli(&["info", "replication"]).contains("state=online"));
     let told = crowd.told();
     assert_eq!(told.answers.len(), calls);
-    assert!(told.troubles > 0, "nobody noticed that the master died: this run proved nothing");
     let kept = is_kept(&store, &told);
     let runs = runs(&server.path("runs"));
     assert!(told.answers.keys().all(|id| runs.contains_key(id)), "what was answered has run");
-    println!("{calls} calls, {} made again, {} questions without an answer", kept.crashes, told.troubles);
+    println!(
+        "{calls} calls, {} answered by the second master, {} made again, {} questions without an answer",
+        calls - heard,
+        kept.crashes,
+        told.troubles
+    );
 }
 
 #[test]
