@@ -5,6 +5,7 @@
 //! | `f` | a function is new, has changed, or was forgotten |
 //! | `c` | the shared configuration has changed |
 //! | `b` | the settings of a batcher have changed |
+//! | `d` | a list of old producers has lost its drainer |
 //! | `a:worker` | a delivery of this worker deserves a renewal at once |
 //! | `r:scope \n name` | work of this function was made ready, or there is more room for it |
 //!
@@ -36,6 +37,8 @@ pub(crate) const FUNCTIONS: &str = "f";
 pub(crate) const CONFIG: &str = "c";
 /// The settings of a batcher were put.
 pub(crate) const BATCHERS: &str = "b";
+/// The drainer of an old producer's list has given its place up.
+pub(crate) const DRAINERS: &str = "d";
 /// The first wait before another try to subscribe; it doubles up to the last.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(1);
@@ -67,6 +70,7 @@ struct Ears {
     functions: watch::Sender<u64>,
     config: watch::Sender<u64>,
     batchers: watch::Sender<u64>,
+    drainers: watch::Sender<u64>,
     workers: Mutex<HashMap<WorkerId, Arc<Notify>>>,
     heard: mpsc::UnboundedSender<Heard>,
 }
@@ -79,8 +83,8 @@ impl News {
         listening: Listening,
         heard: mpsc::UnboundedSender<Heard>,
     ) -> Result<Self, StoreError> {
-        let (functions, config, batchers) = (watch::Sender::new(0), watch::Sender::new(0), watch::Sender::new(0));
-        let ears = Arc::new(Ears { functions, config, batchers, workers: Mutex::default(), heard });
+        let [functions, config, batchers, drainers] = std::array::from_fn(|_| watch::Sender::new(0));
+        let ears = Arc::new(Ears { functions, config, batchers, drainers, workers: Mutex::default(), heard });
         let me = format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
         let lives = link.lives();
         let subscribed = link.subscribed(&channel).await?;
@@ -172,6 +176,11 @@ impl News {
         self.ears.batchers.subscribe()
     }
 
+    /// Counts the drainers of old producers' lists that were heard to give their place up.
+    pub(crate) fn drainers(&self) -> watch::Receiver<u64> {
+        self.ears.drainers.subscribe()
+    }
+
     /// Ends when the worker's attention is wanted. A request rings once; made while nobody listens, it rings at once.
     pub(crate) async fn attention(&self, worker: &WorkerId) {
         let ear = self.ears.ear_of(worker);
@@ -199,6 +208,7 @@ impl Ears {
             None if message == FUNCTIONS => self.functions.send_modify(|count| *count += 1),
             None if message == CONFIG => self.config.send_modify(|count| *count += 1),
             None if message == BATCHERS => self.batchers.send_modify(|count| *count += 1),
+            None if message == DRAINERS => self.drainers.send_modify(|count| *count += 1),
             Some(("a", worker)) => {
                 if let Ok(worker) = WorkerId::new(worker) {
                     self.ear_of(&worker).notify_one();
@@ -219,6 +229,7 @@ impl Ears {
         self.functions.send_modify(|count| *count += 1);
         self.config.send_modify(|count| *count += 1);
         self.batchers.send_modify(|count| *count += 1);
+        self.drainers.send_modify(|count| *count += 1);
         for ear in lock(&self.workers).values() {
             ear.notify_one();
         }

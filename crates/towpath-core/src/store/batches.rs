@@ -163,6 +163,19 @@ pub trait BatchSource: Send + Sync {
 
     /// Removes the first `count` of what is aside, if nobody else has since `from`.
     async fn drained(&self, list: &str, from: u64, count: usize) -> Result<DrainReply, StoreError>;
+
+    /// How many elements were pushed and not dealt with, taken aside or not.
+    async fn waiting(&self, list: &str) -> Result<u64, StoreError>;
+
+    /// Asks for the place of the one who drains a list, and waits for it until `until` at the latest. `true`: it is the asker's for `lease`
+    /// from now on, and longer when it asks again before that is over.
+    ///
+    /// The place saves work and guards nothing: two who drain at once, because one of them slept through the end of its lease, lose no
+    /// element and double none.
+    async fn lead(&self, list: &str, drainer: &str, lease: Duration, until: Timestamp) -> Result<bool, StoreError>;
+
+    /// Gives the place up, so that another has it at once. From anybody else it changes nothing.
+    async fn resign(&self, list: &str, drainer: &str) -> Result<(), StoreError>;
 }
 
 /// Elements that were taken aside.

@@ -10,4 +10,5 @@ while aside < tonumber(ARGV[1]) do
   if not redis.call('LMOVE', KEYS[1], KEYS[2], 'LEFT', 'RIGHT') then break end
   aside = aside + 1
 end
+if aside == 0 then return {first, {}} end
 return {first, redis.call('LRANGE', KEYS[2], 0, -1)}

@@ -95,12 +95,15 @@ pub(super) struct SourceKeys {
     pub(super) aside: String,
     /// String: how many were ever dealt with.
     pub(super) counter: String,
+    /// String: who drains it, and until when nobody else does.
+    pub(super) drainer: String,
 }
 
 impl SourceKeys {
     pub(super) fn new(prefix: &str, list: &str) -> Self {
         let tagged = tagged(list);
-        Self { aside: format!("{prefix}:{tagged}:drain"), counter: format!("{prefix}:{tagged}:drained") }
+        let key = |room: &str| format!("{prefix}:{tagged}:{room}");
+        Self { aside: key("drain"), counter: key("drained"), drainer: key("drainer") }
     }
 }
 
@@ -135,7 +138,7 @@ pub(crate) fn kind_of(rest: &str) -> Option<&'static [&'static str]> {
         "batchers" => Some(&["hash"]),
         "batch:audit" => Some(&["list"]),
         _ if rest.starts_with('{') && rest.ends_with(":drain") => Some(&["list"]),
-        _ if rest.starts_with('{') && rest.ends_with(":drained") => Some(&["string"]),
+        _ if rest.starts_with('{') && (rest.ends_with(":drained") || rest.ends_with(":drainer")) => Some(&["string"]),
         _ => None,
     }
 }
@@ -172,6 +175,7 @@ mod tests {
         let others = [
             (source.aside, "list"),
             (source.counter, "string"),
+            (source.drainer, "string"),
             (batchers("mine"), "hash"),
             (audit("mine"), "list"),
             ("queue:incoming".to_owned(), "list"),
@@ -189,6 +193,7 @@ mod tests {
         }
         let source = SourceKeys::new("towpath", "queue:incoming");
         assert_eq!((source.aside.as_str(), hash_tag(&source.counter)), ("towpath:{queue:incoming}:drain", Some("queue:incoming")));
+        assert_eq!(hash_tag(&source.drainer), Some("queue:incoming"));
         assert_eq!(hash_tag(&SourceKeys::new("towpath", "a{b}c").aside), Some("b"));
     }
 }

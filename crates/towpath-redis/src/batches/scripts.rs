@@ -29,4 +29,5 @@ script!(SWEEP, "sweep");
 
 pub(super) static PUT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/batches/put.lua")));
 pub(super) static DRAIN: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/batches/drain.lua")));
+pub(super) static LEAD: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/batches/lead.lua")));
 pub(super) static DRAINED: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/batches/drained.lua")));

@@ -8,14 +8,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use redis::Cmd;
 use towpath_core::store::{BatchSource, DrainReply, Drained, StoreError};
+use towpath_core::time::Timestamp;
 
 use super::keys::SourceKeys;
 use super::said::Said;
-use super::scripts;
+use super::{KEPT_BY_HAND_MS, length_ms, scripts};
 use crate::link::{Exclusive, Script};
 use crate::locks::corrupt;
 use crate::script::Args;
 use crate::store::RedisStore;
+use crate::{news, value};
 
 /// A wait that is shorter would be none.
 const WAIT_LEAST: Duration = Duration::from_millis(10);
@@ -61,9 +63,65 @@ impl BatchSource for RedisStore {
             _ => Err(said.strange()),
         }
     }
+
+    async fn waiting(&self, list: &str) -> Result<u64, StoreError> {
+        let keys = SourceKeys::new(self.shared.keys.prefix(), list);
+        let lists = [list, &keys.aside];
+        let ask = lists.map(|list| {
+            let mut ask = Cmd::new();
+            ask.arg("LLEN").arg(list);
+            ask
+        });
+        let replies = self.shared.link.ask_all(&ask).await?.into_iter();
+        let counted: Result<u64, StoreError> =
+            replies.map(|reply| Ok(value::number(&value::checked(reply)?).and_then(|count| u64::try_from(count).ok()).unwrap_or(0))).sum();
+        counted.map_err(|error| corrupt(error, &lists))
+    }
+
+    async fn lead(&self, list: &str, drainer: &str, lease: Duration, until: Timestamp) -> Result<bool, StoreError> {
+        // Before the question: whoever gives the place up after it is heard.
+        let mut news = self.shared.news.drainers();
+        loop {
+            news.mark_unchanged();
+            let Some(lease_end) = self.ask_to_lead(list, drainer, Some(lease)).await? else { return Ok(true) };
+            if self.shared.now() >= until {
+                return Ok(false);
+            }
+            tokio::select! {
+                biased;
+                changed = news.changed() => if changed.is_err() { return Ok(false) },
+                () = self.shared.clock.sleep_until(lease_end.min(until)) => {}
+            }
+        }
+    }
+
+    async fn resign(&self, list: &str, drainer: &str) -> Result<(), StoreError> {
+        if self.ask_to_lead(list, drainer, None).await?.is_none() {
+            self.shared.news.publish(news::DRAINERS).await;
+        }
+        Ok(())
+    }
 }
 
 impl RedisStore {
+    /// Asks for a drainer's place, or gives it up without a lease. When another has it: the end of that one's lease.
+    async fn ask_to_lead(&self, list: &str, drainer: &str, lease: Option<Duration>) -> Result<Option<Timestamp>, StoreError> {
+        let keys = SourceKeys::new(self.shared.keys.prefix(), list);
+        let mut args = Args::with_capacity(4);
+        args.number(self.shared.now().as_millis());
+        args.push(drainer);
+        args.number(lease.map_or(0, length_ms));
+        args.push(if self.shared.lives_by_the_server { "" } else { KEPT_BY_HAND_MS });
+        // Nobody is promised that it is kept.
+        let reply = self.shared.link.run_args(&scripts::LEAD, &[&keys.drainer], &args).await;
+        let said = Said::new(reply.map_err(|error| corrupt(error, &[&keys.drainer]))?)?;
+        match said.outcome() {
+            "yours" | "free" => Ok(None),
+            "taken" => Ok(Some(said.instant(1)?)),
+            _ => Err(said.strange()),
+        }
+    }
+
     async fn take_aside(&self, list: &str, max: usize) -> Result<Drained, StoreError> {
         let keys = SourceKeys::new(self.shared.keys.prefix(), list);
         let mut args = Args::with_capacity(1);

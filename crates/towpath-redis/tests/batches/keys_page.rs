@@ -45,6 +45,7 @@ async fn the_page_about_keys_names_every_key_of_batches_that_is_written() {
     rig.cli(&["RPUSH", "queue:incoming", "1", "2", "3"]);
     store.drain("queue:incoming", 2, Duration::ZERO).await.unwrap();
     store.drained("queue:incoming", 0, 1).await.unwrap();
+    assert!(store.lead("queue:incoming", "me", Duration::from_secs(5), rig.clock.now()).await.unwrap());
 
     let keys = rig.cli(&["KEYS", "*batch*"]) + "\n" + &rig.cli(&["KEYS", "*queue:incoming*"]) + "\n" + &rig.cli(&["KEYS", "dlq*"]);
     let written: Vec<&str> = keys.lines().map(str::trim).collect();

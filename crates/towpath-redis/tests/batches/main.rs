@@ -4,6 +4,7 @@ mod drainer;
 mod hazards;
 mod idle;
 mod keys_page;
+mod leading;
 mod letters;
 mod old_producer;
 mod old_worker;

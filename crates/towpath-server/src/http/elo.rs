@@ -135,8 +135,9 @@ pub(crate) async fn clear_dlq(State(app): State<App>) -> Result<Json<Value>, Api
 pub(crate) async fn health(State(app): State<App>) -> Json<Value> {
     let store = app.probe().ask(&app).await;
     let counts = batcher(&app).counts().await;
+    let incoming = batcher(&app).incoming().await;
     let settings = batcher(&app).settings().await;
-    let is_well = store.is_ok() && counts.is_ok();
+    let is_well = store.is_ok() && counts.is_ok() && incoming.is_ok();
     let counts = counts.unwrap_or(BatchCounts::default());
     let mut config = Map::new();
     if let Ok(settings) = settings {
@@ -146,8 +147,7 @@ pub(crate) async fn health(State(app): State<App>) -> Json<Value> {
     Json(json!({
         "status": if is_well { "ok" } else { "degraded" },
         "redis": is_well,
-        // What old producers have pushed is taken out at once; nothing waits there that could be counted.
-        "queues": { "incoming": 0, "pending_batches": counts.open_keys + counts.in_flight, "dlq": counts.dead_letters },
+        "queues": { "incoming": incoming.unwrap_or(0), "pending_batches": counts.open_keys + counts.in_flight, "dlq": counts.dead_letters },
         "config": config,
     }))
 }

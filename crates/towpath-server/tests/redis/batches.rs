@@ -24,6 +24,14 @@ fn no_message_is_lost_or_in_two_batches_though_three_servers_are_killed_and_the_
     batch_histories::all(flushed, |folder, address| serve_at(&url, folder, address));
 }
 
+#[test]
+fn every_message_is_in_one_call_though_the_server_is_killed_between_a_call_and_the_end_of_its_batch() {
+    let redis = durable_redis();
+    let url = redis.url();
+    let again = |folder, address: &str| serve_at(&url, folder, address);
+    batch_histories::every_message_is_in_one_call(serve(&url), again, |_folder| url.clone());
+}
+
 type Inbox = Arc<Mutex<Vec<Value>>>;
 
 async fn take(State(inbox): State<Inbox>, body: Bytes) {

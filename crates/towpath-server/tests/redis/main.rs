@@ -13,6 +13,7 @@ mod caller;
 #[path = "../cli/crash/careless.rs"]
 mod careless;
 mod crowd;
+mod drainers;
 mod failover;
 mod killed;
 mod paused;

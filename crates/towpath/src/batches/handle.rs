@@ -10,6 +10,9 @@ use towpath_core::names::{BatchKey, BatcherName};
 use super::{BatchError, PushBuilder, Which};
 use crate::Towpath;
 
+/// Where the old producers of `input_contour` push to.
+const OLD_LIST: &str = "queue:incoming";
+
 /// One batcher. Cheap to make and to clone.
 #[derive(Clone, Debug)]
 pub struct BatchHandle {
@@ -87,6 +90,22 @@ impl BatchHandle {
     pub async fn counts(&self) -> Result<BatchCounts, BatchError> {
         let (name, settings) = self.resolved().await?;
         Ok(self.towpath.batch_store()?.batch_counts(&settings.batcher_id(&name)).await?)
+    }
+
+    /// How many messages wait in the lists that old producers push to, and are not taken in yet. `input_contour` has its old list even when
+    /// its settings name none: then nobody empties it.
+    pub async fn incoming(&self) -> Result<u64, BatchError> {
+        let (name, settings) = self.resolved().await?;
+        let Some(source) = &self.towpath.batches().source else { return Ok(0) };
+        let mut lists: Vec<&str> = settings.sources.iter().map(|source| source.list.as_str()).collect();
+        if lists.is_empty() && name.as_str() == BatcherName::INPUT_CONTOUR {
+            lists.push(OLD_LIST);
+        }
+        let mut waiting = 0;
+        for list in lists {
+            waiting += source.waiting(list).await?;
+        }
+        Ok(waiting)
     }
 
     /// All its settings.

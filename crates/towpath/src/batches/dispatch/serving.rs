@@ -13,8 +13,9 @@ use towpath_core::batch::{BatcherId, Settings};
 use towpath_core::names::BatcherName;
 
 use super::dispatcher::Dispatching;
+use super::drainer::Draining;
+use super::keeper;
 use super::receiver::Receiver;
-use super::{drainer, keeper};
 use crate::Towpath;
 use crate::batches::BatchError;
 use crate::engine::backoff::Backoff;
@@ -65,7 +66,15 @@ struct Served {
     id: BatcherId,
     settings: watch::Sender<Arc<Settings>>,
     dispatching: Dispatching,
-    _others: [AbortOnDropHandle<()>; 2],
+    draining: Draining,
+    _keeping: AbortOnDropHandle<()>,
+}
+
+impl Served {
+    /// Its lists are another's at once; what is under way may end first.
+    async fn stop(self, drain_timeout: Duration) {
+        tokio::join!(self.draining.stop(), self.dispatching.stop(drain_timeout));
+    }
 }
 
 impl Serving {
@@ -97,7 +106,7 @@ impl Serving {
                 Err(_) => break,
             }
         }
-        join_all(self.served.into_values().map(|one| one.dispatching.stop(drain_timeout))).await;
+        join_all(self.served.into_values().map(|one| one.stop(drain_timeout))).await;
     }
 
     async fn follow(&mut self, drain_timeout: Duration) -> Result<(), BatchError> {
@@ -110,7 +119,7 @@ impl Serving {
                 // It is kept elsewhere now. What is under way there may end first.
                 Some(_) => {
                     if let Some(old) = self.served.remove(&known.name) {
-                        old.dispatching.stop(drain_timeout).await;
+                        old.stop(drain_timeout).await;
                     }
                     self.start(known.name, id, known.settings);
                 }
@@ -123,9 +132,9 @@ impl Serving {
     fn start(&mut self, name: BatcherName, id: BatcherId, settings: Arc<Settings>) {
         let (sender, settings) = watch::channel(settings);
         let towpath = &self.towpath;
-        let draining = AbortOnDropHandle::new(tokio::spawn(drainer::run(towpath.clone(), name.clone(), settings.clone())));
+        let draining = Draining::start(towpath, name.clone(), settings.clone());
         let keeping = AbortOnDropHandle::new(tokio::spawn(keeper::run(towpath.clone(), name.clone(), settings.clone())));
         let dispatching = Dispatching::start(towpath, name.clone(), settings, Arc::clone(&self.receiver));
-        self.served.insert(name, Served { id, settings: sender, dispatching, _others: [draining, keeping] });
+        self.served.insert(name, Served { id, settings: sender, dispatching, draining, _keeping: keeping });
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use towpath::batches::{Batcher, DeadLetterQuery, FunctionReceiver, SettingsPatch, Source};
 use towpath::{Clock, StoreError, Towpath, VirtualClock};
 use towpath_core::store::{BatchSource, DrainReply, Drained};
+use towpath_core::time::Timestamp;
 
 use crate::support::seconds;
 
@@ -26,6 +27,8 @@ struct State {
     aside: VecDeque<Bytes>,
     from: u64,
     removals: u64,
+    /// Who drains it, and until when.
+    leader: Option<(String, Timestamp)>,
 }
 
 #[async_trait]
@@ -59,6 +62,35 @@ impl BatchSource for List {
         state.from += count as u64;
         Ok(DrainReply::Removed { next: state.from })
     }
+
+    async fn waiting(&self, _list: &str) -> Result<u64, StoreError> {
+        let state = self.state.lock().unwrap();
+        Ok((state.waiting.len() + state.aside.len()) as u64)
+    }
+
+    async fn lead(&self, _list: &str, drainer: &str, lease: Duration, until: Timestamp) -> Result<bool, StoreError> {
+        loop {
+            let other_until = {
+                let (mut state, now) = (self.state.lock().unwrap(), self.clock.now());
+                match &state.leader {
+                    Some((leader, lease_end)) if leader != drainer && *lease_end > now => *lease_end,
+                    _ => {
+                        state.leader = Some((drainer.to_owned(), now + lease));
+                        return Ok(true);
+                    }
+                }
+            };
+            if self.clock.now() >= until {
+                return Ok(false);
+            }
+            self.clock.sleep_until(other_until.min(until)).await;
+        }
+    }
+
+    async fn resign(&self, _list: &str, drainer: &str) -> Result<(), StoreError> {
+        self.state.lock().unwrap().leader.take_if(|(leader, _)| leader == drainer);
+        Ok(())
+    }
 }
 
 #[tokio::test]
@@ -79,6 +111,7 @@ async fn what_old_producers_push_is_taken_once_and_what_cannot_be_read_is_kept_a
     };
     let name = towpath::batches::BatcherName::new("input_contour").unwrap();
     towpath.batchers().define_here(&Batcher::from_patch(name, patch).unwrap());
+    assert_eq!(towpath.batch("input_contour").incoming().await.unwrap(), 252);
     let serving = towpath.serve_batches(Arc::new(FunctionReceiver::new(towpath.clone())), seconds(1));
     crate::support::in_time(async {
         while list.state.lock().unwrap().from < 252 {
@@ -98,6 +131,8 @@ async fn what_old_producers_push_is_taken_once_and_what_cannot_be_read_is_kept_a
     let letters = towpath.dead_letters().list(&DeadLetterQuery { limit: 10, ..DeadLetterQuery::default() }).await.unwrap().items;
     let reasons: Vec<_> = letters.iter().map(|(_, letter)| letter.reason.clone().unwrap()).collect();
     assert_eq!(reasons, ["parse_error", "missing_field"]);
+    assert_eq!(towpath.batch("input_contour").incoming().await.unwrap(), 0);
     serving.stop().await;
+    assert_eq!(list.state.lock().unwrap().leader, None, "whoever stops leaves its place to others");
     towpath.close().await;
 }

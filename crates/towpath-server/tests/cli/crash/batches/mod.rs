@@ -1,5 +1,6 @@
 //! Servers killed while messages come in, batches are claimed, delivered and settled, before a receiver that is slow, fails and forgets.
 
+mod called;
 mod producer;
 mod receiver;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+pub(crate) use self::called::every_message_is_in_one_call;
 pub(crate) use self::producer::Producer;
 use self::receiver::{Got, Receiver};
 use crate::support::{Server, wait_for};

@@ -24,6 +24,13 @@ impl Producer {
         assert!(status < 300, "{answer}");
     }
 
+    /// Makes a function known that nobody serves.
+    pub(crate) fn define(&self, url: &str, function: &str) {
+        let definition = serde_json::json!({});
+        let (status, answer) = self.send(self.http.put(format!("{url}/v1/functions/{function}")).json(&definition)).expect("it answers");
+        assert_eq!(status, 200, "{answer}");
+    }
+
     /// Pushes a message under its id, to one server after the other, until it is taken.
     pub(crate) fn push(&self, urls: &[String], message: &Value) {
         let mut turns = urls.iter().cycle();
