@@ -15,6 +15,7 @@ mod careless;
 mod crowd;
 mod failover;
 mod killed;
+mod paced;
 mod paused;
 mod pull_worker;
 mod recovery;
