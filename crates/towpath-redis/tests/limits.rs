@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use towpath::SystemClock;
+use towpath::limits::workflows::RateLimitCheck;
 use towpath_core::clock::{Clock, Sleep, VirtualClock};
 use towpath_core::inspect::LimitQuery;
 use towpath_core::limit::{Check, LimitReply, Rule, Rules};
@@ -73,6 +74,26 @@ async fn old_and_new_callers_share_one_bucket_with_the_same_counts_and_verdicts(
     clock.advance(Duration::from_secs(60));
     assert_eq!(our_check(&store, 1_234, 60).await, (true, 1), "the next window is empty");
     assert_eq!(old_check(old, clock.now(), 1_234, 60).await, (true, 2));
+}
+
+#[tokio::test]
+async fn the_node_of_workflows_counts_with_them_and_says_the_same() {
+    const MONTH_S: u64 = 2_678_400;
+    let server = RedisServer::start();
+    let (towpath, old) = (towpath::Towpath::open(&server.url()).await.unwrap(), plain_client(&server).await);
+    let inputs = |limit| RateLimitCheck { scope: Some("mail api".to_owned()), limit: Some(limit), window_seconds: Some(MONTH_S) };
+    for count in [1, 3, 5] {
+        let ours = towpath.rate_limit_check(inputs(3)).await.unwrap();
+        let theirs = old_check(old.clone(), SystemClock::new().now(), 3, MONTH_S as i64).await;
+        let expected = serde_json::json!({ "allowed": count <= 3, "scope": "mail api", "count": count, "limit": 3 });
+        assert_eq!(serde_json::to_value(ours).unwrap(), expected);
+        assert_eq!(theirs, (count < 3, count + 1));
+    }
+    let (limit, window) = (towpath.rate_limit_check(inputs(0)).await, RateLimitCheck { window_seconds: Some(0), ..inputs(3) });
+    assert_eq!(limit.unwrap_err().to_string(), "limit is 0: it must be from 1 to 1000000000");
+    let window = towpath.rate_limit_check(window).await.unwrap_err().to_string();
+    assert_eq!(window, "windowSeconds is 0: it must be from 1 to 2678400");
+    assert_eq!(towpath.rate_limit_check(inputs(10)).await.unwrap().count, 7, "what was refused counted nothing");
 }
 
 /// The system's clock, wrong by as much as the test says.
