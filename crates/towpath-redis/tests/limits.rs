@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use towpath::SystemClock;
 use towpath::limits::workflows::RateLimitCheck;
 use towpath_core::clock::{Clock, Sleep, VirtualClock};
 use towpath_core::inspect::LimitQuery;
-use towpath_core::limit::{Check, LimitReply, Rule, Rules};
+use towpath_core::limit::{Algorithm, Check, LimitReply, LimitState, Rule, Rules, StateName};
 use towpath_core::names::LimitScope;
 use towpath_core::store::{InspectStore, LimitStore, StoreError};
-use towpath_core::time::Timestamp;
+use towpath_core::time::{Micros, Timestamp};
 use towpath_redis::{RedisOptions, RedisStore};
 use towpath_redis_testing::RedisServer;
 
@@ -242,6 +242,59 @@ async fn checks_that_come_together_share_script_runs() {
     let runs: u64 = line.split(['=', ',']).nth(1).unwrap().parse().unwrap();
     // At most 256 go together; a few scripts of the process's own may come beside.
     assert!(runs <= 10, "500 checks took {runs} script runs");
+}
+
+/// The law in this process's memory: what each check is to be told.
+#[derive(Default)]
+struct Law(HashMap<(LimitScope, StateName), LimitState>);
+
+impl Law {
+    fn take(&mut self, check: &Check, now: Micros) -> LimitReply {
+        let names = check.rules().iter().map(|rule| (check.scope().clone(), StateName::of(rule, now)));
+        let names: Vec<(LimitScope, StateName)> = names.collect();
+        let states: Vec<Option<LimitState>> = names.iter().map(|name| self.0.get(name).cloned()).collect();
+        let (after, reply) = towpath_core::limit::take(check, &states, now);
+        self.0.extend(names.into_iter().zip(after).filter_map(|(name, state)| Some((name, state?))));
+        reply
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_of_many_kinds_that_come_together_are_answered_as_if_each_came_alone() {
+    const KINDS: [&[&str]; 6] = [
+        &["r=gcra:7/3s,burst=2"],
+        &["r=gcra:7/3s,burst=2", "wide=gcra:100/1s,burst=9", "watch=gcra:1/60s,shadow"],
+        &["r=fixed_window:3/60s,count_denied"],
+        &["log=sliding_log:2/5s", "r=gcra:7/3s,burst=2", "watch=sliding_log:1/5s,shadow"],
+        &["r=sliding_counter:3/2s"],
+        &["r=gcra:7/3s,burst=2"],
+    ];
+    let (server, clock, mut law) = (RedisServer::start(), VirtualClock::new(), Law::default());
+    let store = RedisStore::open_by_clock(options(&server), Arc::new(clock.clone())).await.unwrap();
+    let (mut allowed, mut denied) = (0, 0);
+    for round in 0..40_usize {
+        // Several ask the same one after the other, and others come between them.
+        let check = |number: usize| {
+            let (scope, rules) = (LimitScope::new(format!("s{number}")).unwrap(), rules(KINDS[number / 7 % KINDS.len()]));
+            match (round + number / 3) % 7 {
+                0 => Check::refund(scope, rules, 1),
+                1 => Check::peek(scope, rules, 2),
+                2 if rules.iter().any(|rule| rule.algorithm() == Algorithm::Gcra) => {
+                    Check::take(scope, rules, 1, Duration::from_millis(400))
+                }
+                _ => Check::take(scope, rules, 1, Duration::ZERO),
+            }
+        };
+        let checks: Vec<Check> = (0..200).map(|number| check(number).unwrap()).collect();
+        let replies = join_all(checks.iter().map(|check| store.take(check))).await;
+        for (check, reply) in checks.iter().zip(replies) {
+            let expected = law.take(check, clock.now_us());
+            *if expected.allowed { &mut allowed } else { &mut denied } += 1;
+            assert_eq!(reply.unwrap(), expected, "round {round}: {check:?}");
+        }
+        clock.advance(Duration::from_millis(130 * (round as u64 % 5)));
+    }
+    assert!(allowed > 1_000 && denied > 1_000, "{allowed} {denied}");
 }
 
 #[tokio::test]
