@@ -123,7 +123,7 @@ impl BatchHandle {
         let pace = Pace::of(self.towpath(), &name, &settings);
         loop {
             let due = store.batch_due(&id, max).await?;
-            let (pulled, not_before) = match self.claim_due(&name, &settings, &pace, claim::candidates(&due).take(max), until).await? {
+            let (pulled, not_before) = match self.claim_due(&name, &settings, &pace, claim::candidates(&due).take(max)).await? {
                 Pulled::Some(pulled) => (pulled, None),
                 Pulled::NotBefore(at) => (Vec::new(), Some(at)),
             };
@@ -152,18 +152,14 @@ impl BatchHandle {
         settings: &Settings,
         pace: &Pace,
         due: impl Iterator<Item = claim::Candidate<'_>>,
-        until: Timestamp,
     ) -> Result<Pulled, BatchError> {
         let mut pulled = Vec::new();
         for what in due {
-            // Whoever has something in hand is not kept from it.
-            let patience = if pulled.is_empty() { until.since(self.towpath().clock().now()) } else { Duration::ZERO };
-            let turn = match pace.draw_one(patience).await {
+            let turn = match pace.draw_one().await {
                 Ok(turn) => turn,
                 Err(at) if pulled.is_empty() => return Ok(Pulled::NotBefore(at)),
                 Err(_) => break,
             };
-            turn.comes().await;
             let Some(batch) = claim::claim(self.towpath(), name, settings, what).await? else {
                 turn.give_back().await;
                 continue;

@@ -21,7 +21,7 @@ pub(super) struct Courier {
 }
 
 impl Courier {
-    /// Delivers a batch when its turn has come, and settles it. Whatever goes wrong on the way is made up for by its lease.
+    /// Delivers a batch and settles it. Whatever goes wrong on the way is made up for by its lease.
     pub(super) async fn carry(&self, settings: Arc<Settings>, batch: ClaimedBatch, turn: Drawn) {
         let (batch_id, attempt) = (batch.batch_id.clone(), batch.attempt);
         match self.try_carry(settings, batch, turn).await {
@@ -37,11 +37,7 @@ impl Courier {
             turn.give_back().await;
             return Ok(());
         };
-        tokio::select! {
-            // A moment; the lease is many times as long.
-            () = turn.comes() => turn.use_up(),
-            () = self.abandon.cancelled() => return Ok(()),
-        }
+        turn.use_up();
         let parcel = Parcel { batcher: self.name.clone(), settings, batch, payload };
         let delivery = tokio::select! {
             delivery = self.receiver.deliver(&parcel) => delivery,
