@@ -1,7 +1,9 @@
-//! Which checks go together: on one server all of them, in a Cluster those whose keys lie in one slot. One crowd at a time: several that are
-//! under way at once are smaller, and have not been faster.
+//! Which checks go together: on one server all of them, in a Cluster those whose keys lie in one slot. There are two crowds of each, so that
+//! one is gathered and told while the server is busy with the other.
 
+use std::array;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use towpath_core::store::StoreError;
@@ -13,16 +15,23 @@ use crate::store::RedisStore;
 
 type Crowd = Arc<Lane<Question, Answer>>;
 
+/// So many crowds are under way at once. More of them are smaller, and each costs the server a script run: on a machine with nothing to spare
+/// one is as good.
+const AT_ONCE: usize = 2;
+
 /// Checks that wait, by slot; in a Cluster there are 16,384.
 #[derive(Default)]
 pub(crate) struct Crowds {
-    by_slot: Mutex<HashMap<Option<u16>, Crowd>>,
+    by_slot: Mutex<HashMap<Option<u16>, [Crowd; AT_ONCE]>>,
+    next: AtomicUsize,
 }
 
 impl Crowds {
+    /// One after the other in turn: none of them gathers all the others.
     fn of(&self, slot: Option<u16>) -> Crowd {
         let mut crowds = self.by_slot.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(crowds.entry(slot).or_default())
+        let crowds = crowds.entry(slot).or_insert_with(|| array::from_fn(|_| Crowd::default()));
+        Arc::clone(&crowds[self.next.fetch_add(1, Ordering::Relaxed) % AT_ONCE])
     }
 }
 
