@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -10,12 +10,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use towpath::SystemClock;
+use towpath::limits::workflows::RateLimitCheck;
 use towpath_core::clock::{Clock, Sleep, VirtualClock};
 use towpath_core::inspect::LimitQuery;
-use towpath_core::limit::{Check, LimitReply, Rule, Rules};
+use towpath_core::limit::{Algorithm, Check, LimitReply, LimitState, Rule, Rules, StateName};
 use towpath_core::names::LimitScope;
 use towpath_core::store::{InspectStore, LimitStore, StoreError};
-use towpath_core::time::Timestamp;
+use towpath_core::time::{Micros, Timestamp};
 use towpath_redis::{RedisOptions, RedisStore};
 use towpath_redis_testing::RedisServer;
 
@@ -73,6 +74,26 @@ async fn old_and_new_callers_share_one_bucket_with_the_same_counts_and_verdicts(
     clock.advance(Duration::from_secs(60));
     assert_eq!(our_check(&store, 1_234, 60).await, (true, 1), "the next window is empty");
     assert_eq!(old_check(old, clock.now(), 1_234, 60).await, (true, 2));
+}
+
+#[tokio::test]
+async fn the_node_of_workflows_counts_with_them_and_says_the_same() {
+    const MONTH_S: u64 = 2_678_400;
+    let server = RedisServer::start();
+    let (towpath, old) = (towpath::Towpath::open(&server.url()).await.unwrap(), plain_client(&server).await);
+    let inputs = |limit| RateLimitCheck { scope: Some("mail api".to_owned()), limit: Some(limit), window_seconds: Some(MONTH_S) };
+    for count in [1, 3, 5] {
+        let ours = towpath.rate_limit_check(inputs(3)).await.unwrap();
+        let theirs = old_check(old.clone(), SystemClock::new().now(), 3, MONTH_S as i64).await;
+        let expected = serde_json::json!({ "allowed": count <= 3, "scope": "mail api", "count": count, "limit": 3 });
+        assert_eq!(serde_json::to_value(ours).unwrap(), expected);
+        assert_eq!(theirs, (count < 3, count + 1));
+    }
+    let (limit, window) = (towpath.rate_limit_check(inputs(0)).await, RateLimitCheck { window_seconds: Some(0), ..inputs(3) });
+    assert_eq!(limit.unwrap_err().to_string(), "limit is 0: it must be from 1 to 1000000000");
+    let window = towpath.rate_limit_check(window).await.unwrap_err().to_string();
+    assert_eq!(window, "windowSeconds is 0: it must be from 1 to 2678400");
+    assert_eq!(towpath.rate_limit_check(inputs(10)).await.unwrap().count, 7, "what was refused counted nothing");
 }
 
 /// The system's clock, wrong by as much as the test says.
@@ -221,6 +242,59 @@ async fn checks_that_come_together_share_script_runs() {
     let runs: u64 = line.split(['=', ',']).nth(1).unwrap().parse().unwrap();
     // At most 256 go together; a few scripts of the process's own may come beside.
     assert!(runs <= 10, "500 checks took {runs} script runs");
+}
+
+/// The law in this process's memory: what each check is to be told.
+#[derive(Default)]
+struct Law(HashMap<(LimitScope, StateName), LimitState>);
+
+impl Law {
+    fn take(&mut self, check: &Check, now: Micros) -> LimitReply {
+        let names = check.rules().iter().map(|rule| (check.scope().clone(), StateName::of(rule, now)));
+        let names: Vec<(LimitScope, StateName)> = names.collect();
+        let states: Vec<Option<LimitState>> = names.iter().map(|name| self.0.get(name).cloned()).collect();
+        let (after, reply) = towpath_core::limit::take(check, &states, now);
+        self.0.extend(names.into_iter().zip(after).filter_map(|(name, state)| Some((name, state?))));
+        reply
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_of_many_kinds_that_come_together_are_answered_as_if_each_came_alone() {
+    const KINDS: [&[&str]; 6] = [
+        &["r=gcra:7/3s,burst=2"],
+        &["r=gcra:7/3s,burst=2", "wide=gcra:100/1s,burst=9", "watch=gcra:1/60s,shadow"],
+        &["r=fixed_window:3/60s,count_denied"],
+        &["log=sliding_log:2/5s", "r=gcra:7/3s,burst=2", "watch=sliding_log:1/5s,shadow"],
+        &["r=sliding_counter:3/2s"],
+        &["r=gcra:7/3s,burst=2"],
+    ];
+    let (server, clock, mut law) = (RedisServer::start(), VirtualClock::new(), Law::default());
+    let store = RedisStore::open_by_clock(options(&server), Arc::new(clock.clone())).await.unwrap();
+    let (mut allowed, mut denied) = (0, 0);
+    for round in 0..40_usize {
+        // Several ask the same one after the other, and others come between them.
+        let check = |number: usize| {
+            let (scope, rules) = (LimitScope::new(format!("s{number}")).unwrap(), rules(KINDS[number / 7 % KINDS.len()]));
+            match (round + number / 3) % 7 {
+                0 => Check::refund(scope, rules, 1),
+                1 => Check::peek(scope, rules, 2),
+                2 if rules.iter().any(|rule| rule.algorithm() == Algorithm::Gcra) => {
+                    Check::take(scope, rules, 1, Duration::from_millis(400))
+                }
+                _ => Check::take(scope, rules, 1, Duration::ZERO),
+            }
+        };
+        let checks: Vec<Check> = (0..200).map(|number| check(number).unwrap()).collect();
+        let replies = join_all(checks.iter().map(|check| store.take(check))).await;
+        for (check, reply) in checks.iter().zip(replies) {
+            let expected = law.take(check, clock.now_us());
+            *if expected.allowed { &mut allowed } else { &mut denied } += 1;
+            assert_eq!(reply.unwrap(), expected, "round {round}: {check:?}");
+        }
+        clock.advance(Duration::from_millis(130 * (round as u64 % 5)));
+    }
+    assert!(allowed > 1_000 && denied > 1_000, "{allowed} {denied}");
 }
 
 #[tokio::test]

@@ -64,7 +64,8 @@ pub use reason::{CloseReason, ReasonStyle, UnknownReason};
 pub use redact::redacted;
 pub use seal::{SealBatch, SealReply, SealVerb, seal};
 pub use settings::{
-    Duplicates, IdentityFrom, InvalidSettings, InvalidTarget, MediaMerge, Merge, Order, Settings, SettingsPatch, Source, Strategy, Target,
+    BatchRate, Duplicates, IdentityFrom, InvalidSettings, InvalidTarget, KeptSettings, MediaMerge, Merge, Order, RatePatch, Settings,
+    SettingsPatch, Source, Strategy, Target,
 };
 pub use state::{BatcherId, Flight, KeyState, Layout, OpenBatch, Stepped};
 

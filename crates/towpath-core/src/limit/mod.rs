@@ -56,7 +56,7 @@ pub use rule::{Algorithm, OnError, Rule};
 pub use rules::{RULES_MAX, Rules};
 pub use state::{LimitState, StateName};
 pub use summary::Summary;
-pub use take::{in_use, take};
+pub use take::{in_use, take, told};
 pub use text::parse_length;
 
 /// Above this a number that Redis computes with is not exact any more: its scripts know only doubles.

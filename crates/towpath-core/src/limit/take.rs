@@ -29,14 +29,7 @@ pub fn take(check: &Check, states: &[Option<LimitState>], now: Micros) -> (Vec<O
     let rules = check.rules();
     let mut steps = Vec::with_capacity(rules.len());
     for (place, rule) in rules.iter().enumerate() {
-        let ask = Ask {
-            rule,
-            cost: i128::from(check.cost()),
-            max_wait_us: i128::from(check.max_wait_us()),
-            commit: check.writes(),
-            now: i128::from(now.get()),
-        };
-        steps.push(step(&ask, states.get(place).and_then(Option::as_ref)));
+        steps.push(step(&ask(check, rule, now), states.get(place).and_then(Option::as_ref)));
     }
     let all_allow = |shadow: bool| rules.iter().zip(&steps).filter(|(rule, _)| rule.is_shadow() == shadow).all(|(_, step)| step.reply.ok);
     let (allowed, shadows_allow) = (all_allow(false), all_allow(true));
@@ -49,6 +42,22 @@ pub fn take(check: &Check, states: &[Option<LimitState>], now: Micros) -> (Vec<O
         replies.push(step.reply);
     }
     (after, LimitReply { allowed, now, rules: replies })
+}
+
+/// What one rule of a check says when this is remembered of it; nothing is decided by that. For a store whose own hand has decided, and which
+/// tells what it found.
+pub fn told(check: &Check, rule: &Rule, state: Option<&LimitState>, now: Micros) -> RuleReply {
+    step(&ask(check, rule, now), state).reply
+}
+
+fn ask<'a>(check: &Check, rule: &'a Rule, now: Micros) -> Ask<'a> {
+    Ask {
+        rule,
+        cost: i128::from(check.cost()),
+        max_wait_us: i128::from(check.max_wait_us()),
+        commit: check.writes(),
+        now: i128::from(now.get()),
+    }
 }
 
 /// How many of these rules have anything in use: what a reset gives back.

@@ -1,9 +1,9 @@
-//! A check as words of the script, and the script's reply back.
+//! Checks as words of the script, and the script's reply back.
 
 use std::time::Duration;
 
 use redis::Value;
-use towpath_core::limit::{Algorithm, Check, LimitReply, Retry, Rule, RuleReply, StateName};
+use towpath_core::limit::{Algorithm, Check, LimitReply, LimitState, Retry, Rule, RuleReply, StateName, told};
 use towpath_core::store::StoreError;
 use towpath_core::time::Micros;
 
@@ -55,20 +55,36 @@ impl Question {
         self.keys.first().map_or("", String::as_str)
     }
 
-    pub(super) fn write(&self, args: &mut Args) {
+    /// Whether another asks the same of another scope: the script reads such questions as one.
+    fn asks_the_same(&self, other: &Self) -> bool {
+        let (mine, theirs) = (&self.check, &other.check);
+        self.verb == other.verb
+            && (mine.cost(), mine.max_wait_us()) == (theirs.cost(), theirs.max_wait_us())
+            && mine.rules() == theirs.rules()
+            && mine.rules().iter().all(|rule| self.window(rule) == other.window(rule))
+    }
+
+    /// The number of the window in a rule's key, where there is one.
+    fn window(&self, rule: &Rule) -> i64 {
+        if rule.algorithm() == Algorithm::FixedWindow { self.now.get().div_euclid(rule.window_us()) } else { 0 }
+    }
+
+    /// What this and as many others in all ask.
+    fn write_run(&self, checks: usize, args: &mut Args) {
         args.push(match self.verb {
             Verb::Commit => "commit",
             Verb::Peek => "peek",
             Verb::Reset => "reset",
         });
         let rules = self.check.rules();
+        args.number(checks);
         args.number(rules.len());
         args.number(self.check.cost());
         args.number(self.check.max_wait_us());
         for rule in rules.iter() {
             let (letter, a, b) = match rule.algorithm() {
                 Algorithm::Gcra => ("g", rule.interval().0, rule.interval().1),
-                Algorithm::FixedWindow => ("w", rule.window_us(), self.now.get().div_euclid(rule.window_us())),
+                Algorithm::FixedWindow => ("w", rule.window_us(), self.window(rule)),
                 Algorithm::SlidingCounter => ("c", rule.window_us(), 0),
                 Algorithm::SlidingLog => ("l", rule.window_us(), 0),
             };
@@ -86,6 +102,13 @@ impl Question {
     }
 }
 
+/// Writes what a crowd asks. Those that ask the same one after the other are a run, and written once; none changes its place.
+pub(super) fn write(crowd: &[Question], args: &mut Args) {
+    for run in crowd.chunk_by(Question::asks_the_same) {
+        run[0].write_run(run.len(), args);
+    }
+}
+
 /// A fixed window without a key is the one that old callers know.
 fn shares_the_seeds_bucket(rule: &Rule) -> bool {
     rule.algorithm() == Algorithm::FixedWindow && rule.counted_for().is_none()
@@ -94,29 +117,49 @@ fn shares_the_seeds_bucket(rule: &Rule) -> bool {
 /// Reads what was said to each check, in order.
 pub(super) fn read(crowd: &[Question], reply: Value) -> Result<Vec<Answer>, StoreError> {
     let words = value::array("the check of limits", reply)?;
-    let odd = || value::strange("the check of limits", &Value::Array(words.clone()));
     let mut words_left = words.iter();
-    let now = Micros::new(words_left.next().and_then(value::number).ok_or_else(odd)?);
-    let mut answers = Vec::with_capacity(crowd.len());
-    let first_keys: Vec<&str> = crowd.iter().flat_map(Question::keys).collect();
-    for question in crowd {
-        let word = words_left.next().and_then(value::text).ok_or_else(odd)?;
-        answers.push(match word {
-            "rebucket" => Answer::Said(Said::Rebucket(now)),
-            "corrupt" => {
-                let place = words_left.next().and_then(value::number).and_then(|place| usize::try_from(place - 1).ok());
-                let key = place.and_then(|place| first_keys.get(place)).ok_or_else(odd)?;
-                Answer::Corrupt(format!("the key '{key}' holds something else than a limit: look at it, and DEL it if nobody needs it"))
-            }
-            "allowed" | "denied" => {
-                let mut number = || words_left.next().and_then(value::number);
-                let rules: Option<Vec<RuleReply>> = question.keys.iter().map(|_| read_rule(&mut number)).collect();
-                Answer::Said(Said::Reply(LimitReply { allowed: word == "allowed", now, rules: rules.ok_or_else(odd)? }))
-            }
-            _ => return Err(odd()),
-        });
+    let now = words_left.next().and_then(value::number).map(Micros::new);
+    let read = now.and_then(|now| crowd.iter().map(|question| read_answer(crowd, question, &mut words_left, now)).collect());
+    read.ok_or_else(|| value::strange("the check of limits", &Value::Array(words.clone())))
+}
+
+/// What was said to one check of a crowd.
+fn read_answer<'a>(crowd: &[Question], question: &Question, words: &mut impl Iterator<Item = &'a Value>, now: Micros) -> Option<Answer> {
+    let allowed = match words.next().and_then(value::text)? {
+        "allowed" => true,
+        "denied" => false,
+        "rebucket" => return Some(Answer::Said(Said::Rebucket(now))),
+        "corrupt" => {
+            let place = words.next().and_then(value::number).and_then(|place| usize::try_from(place - 1).ok())?;
+            let key = crowd.iter().flat_map(Question::keys).nth(place)?;
+            let why = format!("the key '{key}' holds something else than a limit: look at it, and DEL it if nobody needs it");
+            return Some(Answer::Corrupt(why));
+        }
+        _ => return None,
+    };
+    let check = &question.check;
+    let rules: Option<Vec<RuleReply>> = check
+        .rules()
+        .iter()
+        .map(|rule| match rule.algorithm() {
+            Algorithm::Gcra => Some(told(check, rule, read_gcra(words.next()?)?.as_ref(), now)),
+            _ => read_rule(&mut || words.next().and_then(value::number)),
+        })
+        .collect();
+    // The script has decided, and what is told was computed here: were they not of one mind, nothing of it could be believed.
+    let rules = rules.filter(|said| allowed == check.rules().iter().zip(said).all(|(rule, said)| said.ok || rule.is_shadow()))?;
+    Some(Answer::Said(Said::Reply(LimitReply { allowed, now, rules })))
+}
+
+/// What a `gcra` rule's key held.
+#[expect(clippy::option_option, reason = "no answer, nothing held, or this")]
+fn read_gcra(word: &Value) -> Option<Option<LimitState>> {
+    if *word == Value::Nil {
+        return Some(None);
     }
-    Ok(answers)
+    let mut numbers = value::text(word)?.split(' ').map(str::parse::<i64>);
+    let (at_us, part, parts) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
+    Some(Some(LimitState::Gcra { at_us, part, parts }))
 }
 
 fn read_rule(number: &mut impl FnMut() -> Option<i64>) -> Option<RuleReply> {

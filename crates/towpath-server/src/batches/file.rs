@@ -102,6 +102,9 @@ mod tests {
             (r#"{"batchers": {"a:b": {}}}"#, "batchers:"),
             (r#"{"batchers": {"orders": {"debounce": 1}}}"#, "batchers.orders"),
             (r#"{"batchers": {"orders": {"max_messages": 0}}}"#, "batchers.orders: max_messages"),
+            (r#"{"batchers": {"orders": {"rate": {"policy": "a:b"}}}}"#, "batchers.orders: rate.policy: rule name 'a:b'"),
+            (r#"{"batchers": {"orders": {"rate": {"policy": "p", "scop": "s"}}}}"#, "batchers.orders.rate"),
+            (r#"{"batchers": {" ": {"rate": {"policy": "p"}}}}"#, "batchers. : rate.scope"),
             ("{} {}", "trailing characters"),
             ("", "EOF"),
         ] {

@@ -43,6 +43,12 @@ fn settings_are_changed_one_by_one_and_given_up() {
     assert_eq!((&kept["settings"]["max_messages"], &kept["settings"]["debounce_seconds"]), (&json!(7), &json!(100.0)));
     let kept = server.run(&["batch", "settings", "orders", "--unset", "debounce_seconds", "--json"]).exits(0).json();
     assert_eq!(kept["settings"]["debounce_seconds"], 10.0);
+    let kept = server.run(&["batch", "settings", "orders", "--rate", "calm", "--rate-scope", "smtp", "--json"]).exits(0).json();
+    assert_eq!((&kept["stored"]["rate"], &kept["stored"]["max_messages"]), (&json!({ "policy": "calm", "scope": "smtp" }), &json!(7)));
+    server.run(&["batch", "settings", "orders", "--rate", "a:b"]).exits(2).says("rule name 'a:b'");
+    server.run(&["batch", "settings", "orders", "--rate-scope", "smtp"]).exits(2);
+    let kept = server.run(&["batch", "settings", "orders", "--unset", "rate", "--json"]).exits(0).json();
+    assert_eq!(kept["settings"]["rate"], json!(null));
     server.run(&["batch", "settings", "nobody"]).exits(3);
 }
 

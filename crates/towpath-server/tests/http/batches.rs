@@ -6,6 +6,7 @@ mod elo;
 mod functions;
 mod hostile;
 mod letters;
+mod paced;
 mod pulled;
 mod receiver;
 mod settings;

@@ -16,6 +16,7 @@ mod crowd;
 mod drainers;
 mod failover;
 mod killed;
+mod paced;
 mod paused;
 mod pull_worker;
 mod recovery;

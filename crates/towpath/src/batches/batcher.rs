@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use towpath_core::batch::{InvalidSettings, Settings, SettingsPatch, Strategy, Target};
+use towpath_core::batch::{InvalidSettings, RatePatch, Settings, SettingsPatch, Strategy, Target};
 use towpath_core::names::BatcherName;
 
 use super::BatchError;
@@ -21,6 +21,7 @@ use super::BatchError;
 ///     .max_wait(Duration::from_secs(60))
 ///     .max_messages(50)
 ///     .merge(Strategy::List)
+///     .rate("default") // the policy of scope `orders`: `towpath limit put orders --rule r=gcra:10/1s`
 ///     .target(Target::Pull)
 ///     .build()?;
 /// assert_eq!(orders.settings().max_messages, 50);
@@ -43,6 +44,9 @@ impl Batcher {
     /// A batcher from settings as they stand in a file.
     pub fn from_patch(name: BatcherName, patch: SettingsPatch) -> Result<Self, InvalidSettings> {
         let settings = Arc::new(Settings::of(&name).patched(&patch)?);
+        if let Some(rate) = &settings.rate {
+            rate.scope_of(&name)?; // a name that cannot be a scope is refused now, not when the first batch is due
+        }
         Ok(Self { name, patch, settings })
     }
 
@@ -116,6 +120,20 @@ impl BatcherBuilder {
     /// Where batches go. Without one they are held, unless somebody in this process receives them.
     pub fn target(mut self, target: Target) -> Self {
         self.patch.target = Some(target);
+        self
+    }
+
+    /// Every delivery takes from this policy of limits, over all servers; batches wait for their turn in the queue. Default: no policy.
+    pub fn rate(mut self, policy: impl Into<String>) -> Self {
+        let scope = self.patch.rate.take().and_then(|rate| rate.scope);
+        self.patch.rate = Some(RatePatch { policy: policy.into(), scope });
+        self
+    }
+
+    /// What the policy limits, where several batchers or functions share it. Default: the batcher's name. It counts with a [`rate`](Self::rate).
+    pub fn rate_scope(mut self, scope: impl Into<String>) -> Self {
+        let policy = self.patch.rate.take().map(|rate| rate.policy).unwrap_or_default();
+        self.patch.rate = Some(RatePatch { policy, scope: Some(scope.into()) });
         self
     }
 

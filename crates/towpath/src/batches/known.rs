@@ -154,11 +154,23 @@ fn joined(name: BatcherName, here: Option<&SettingsPatch>, stored: Option<Stored
     let (mut patch, mut version) = (None, 0);
     if let Some(stored) = stored {
         version = stored.version;
-        let read = serde_json::from_slice::<SettingsPatch>(stored.settings.as_bytes()).map_err(|error| error.to_string());
-        match read.and_then(|read| Ok((settings.clone().patched(&read).map_err(|error| error.to_string())?, read))) {
+        match read_kept(&name, stored.settings.as_bytes()).and_then(|read| Ok((patched(&settings, &read)?, read))) {
             Ok((joined, read)) => (settings, patch) = (joined, Some(read)),
             Err(error) => tracing::error!(batcher = %name, error, "the settings that are kept cannot be used"),
         }
     }
     KnownBatcher { name, settings: Arc::new(settings), stored: patch, version }
+}
+
+fn patched(settings: &Settings, patch: &SettingsPatch) -> Result<Settings, String> {
+    settings.clone().patched(patch).map_err(|error| error.to_string())
+}
+
+/// Servers of several versions may share a store: what another one keeps must not make the rest of it useless.
+fn read_kept(name: &BatcherName, text: &[u8]) -> Result<SettingsPatch, String> {
+    let kept = SettingsPatch::read_kept(text).map_err(|error| error.to_string())?;
+    if !kept.unknown.is_empty() {
+        tracing::warn!(batcher = %name, unknown = ?kept.unknown, "settings that are kept are of another version; they are left out");
+    }
+    Ok(kept.patch)
 }

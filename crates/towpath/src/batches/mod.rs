@@ -66,8 +66,8 @@ pub use pull::{PullToken, PulledBatch, Settle, Settled};
 pub use push::{PushBuilder, Pushed};
 pub use receiver::{Batch, BatchFailure};
 pub use towpath_core::batch::{
-    BadMessage, CloseReason, DeadLetter, Delivered, IdentityFrom, InvalidSettings, MediaMerge, Message, Order, Settings, SettingsPatch,
-    Source, Strategy, Target,
+    BadMessage, BatchRate, CloseReason, DeadLetter, Delivered, IdentityFrom, InvalidSettings, MediaMerge, Message, Order, RatePatch,
+    Settings, SettingsPatch, Source, Strategy, Target,
 };
 pub use towpath_core::inspect::{BatchCounts, BatchView, Cursor, CursorPage, DeadLetterQuery, FlightView, OpenBatchView};
 pub use towpath_core::names::{BatchId, BatchKey, BatcherName};

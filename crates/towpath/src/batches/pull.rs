@@ -9,14 +9,23 @@ use towpath_core::batch::{
 };
 use towpath_core::names::{BatchId, BatchToken, BatcherName};
 use towpath_core::payload::Payload;
-use towpath_core::store::{BatchNews, DueBatches};
+use towpath_core::store::BatchNews;
 use towpath_core::time::Timestamp;
 
+use super::dispatch::pace::Pace;
 use super::dispatch::{claim, prepare};
 use super::{BatchError, BatchHandle};
 
 /// A wait looks anyway after so long.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// What a look brought.
+enum Pulled {
+    /// These, or nothing was due.
+    Some(Vec<PulledBatch>),
+    /// It is nobody's turn before then.
+    NotBefore(Timestamp),
+}
 
 /// A batch that somebody has fetched, and has to settle before its lease ends.
 #[derive(Clone, Debug)]
@@ -111,19 +120,25 @@ impl BatchHandle {
         // Listening starts before the look, so that nothing falls between them.
         let mut wakes = store.batch_wakes(&id);
         let until = clock.now() + wait;
+        let pace = Pace::of(self.towpath(), &name, &settings);
         loop {
             let due = store.batch_due(&id, max).await?;
-            let pulled = self.claim_due(&name, &settings, &due, max).await?;
+            let (pulled, not_before) = match self.claim_due(&name, &settings, &pace, claim::candidates(&due).take(max)).await? {
+                Pulled::Some(pulled) => (pulled, None),
+                Pulled::NotBefore(at) => (Vec::new(), Some(at)),
+            };
             if !pulled.is_empty() || clock.now() >= until {
                 return Ok(pulled);
             }
-            let mut look_at = due.next.map_or(until, |next| next.min(until)).min(clock.now() + LOOK_EVERY);
+            let next = not_before.or(due.next).map_or(until, |next| next.min(until));
+            let mut look_at = next.min(clock.now() + LOOK_EVERY);
             loop {
                 tokio::select! {
                     () = &mut enough => return Ok(Vec::new()),
                     () = clock.sleep_until(look_at) => break,
                     news = wakes.next() => match news {
-                        BatchNews::Due(at) => look_at = look_at.min(at),
+                        // It may be nobody's turn yet, whatever is due.
+                        BatchNews::Due(at) => look_at = look_at.min(not_before.map_or(at, |turn| turn.max(at))),
                         BatchNews::Doubtful => break,
                     },
                 }
@@ -135,19 +150,31 @@ impl BatchHandle {
         &self,
         name: &BatcherName,
         settings: &Settings,
-        due: &DueBatches,
-        max: usize,
-    ) -> Result<Vec<PulledBatch>, BatchError> {
+        pace: &Pace,
+        due: impl Iterator<Item = claim::Candidate<'_>>,
+    ) -> Result<Pulled, BatchError> {
         let mut pulled = Vec::new();
-        for what in claim::candidates(due).take(max) {
-            let Some(batch) = claim::claim(self.towpath(), name, settings, what).await? else { continue };
-            // What cannot be given away is a dead letter by now.
-            if let Some(payload) = prepare::prepared(self.towpath(), name, settings, &batch).await? {
-                let token = PullToken { attempt: batch.attempt, token: batch.token.clone() };
-                pulled.push(PulledBatch { batch, token, payload });
+        for what in due {
+            let turn = match pace.draw_one().await {
+                Ok(turn) => turn,
+                Err(at) if pulled.is_empty() => return Ok(Pulled::NotBefore(at)),
+                Err(_) => break,
+            };
+            let Some(batch) = claim::claim(self.towpath(), name, settings, what).await? else {
+                turn.give_back().await;
+                continue;
+            };
+            match prepare::prepared(self.towpath(), name, settings, &batch).await? {
+                Some(payload) => {
+                    turn.use_up();
+                    let token = PullToken { attempt: batch.attempt, token: batch.token.clone() };
+                    pulled.push(PulledBatch { batch, token, payload });
+                }
+                // What cannot be given away is a dead letter by now.
+                None => turn.give_back().await,
             }
         }
-        Ok(pulled)
+        Ok(Pulled::Some(pulled))
     }
 
     /// Prolongs the lease of a fetched batch; `None`: it is lost.

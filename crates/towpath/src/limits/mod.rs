@@ -34,6 +34,7 @@
 //! | `denied` | refusals that need not be asked again before their retry |
 //! | `local` | what counts while the store is out of reach, for rules that wish so |
 //! | [`Policies`] | named lists of rules, kept in the shared configuration |
+//! | [`workflows`] | the same in the words of workflows: `rate_limit_check` |
 //! | [`Turns`] | what a policy lets through, for those who take work from a queue |
 
 mod builder;
@@ -44,6 +45,7 @@ mod policies;
 mod spec;
 mod turns;
 mod verdict;
+pub mod workflows;
 
 use std::sync::Arc;
 

@@ -8,8 +8,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use towpath_core::batch::BatchRate;
 use towpath_core::limit::{Algorithm, Rules};
-use towpath_core::names::{FunctionKey, LimitScope, RuleName};
+use towpath_core::names::{BatcherName, FunctionKey, LimitScope, RuleName};
 use towpath_core::store::StoreError;
 use towpath_core::time::{Micros, Timestamp};
 use towpath_core::worker::FunctionRate;
@@ -119,6 +120,11 @@ impl Towpath {
         rate.scope_of(function).ok().map(|scope| self.turns_under(scope, rate.policy.clone()))
     }
 
+    /// The turns of a batcher with this rate. `None`: its name cannot be a scope, which is refused when its settings are made.
+    pub(crate) fn turns_of_batches(&self, batcher: &BatcherName, rate: &BatchRate) -> Option<Turns> {
+        rate.scope_of(batcher).ok().map(|scope| self.turns_under(scope, rate.policy.clone()))
+    }
+
     fn turns_under(&self, scope: LimitScope, policy: RuleName) -> Turns {
         let known = self.limits().turns.of(&scope, &policy);
         Turns { towpath: self.clone(), scope, policy, known }
@@ -176,6 +182,16 @@ impl Turns {
             }
             Err(error) => Turn::NotBefore(self.nobody_knows(&error)),
         }
+    }
+
+    /// Gives back a turn that was not used, so that the next one need not wait for it. Should the store not hear of it, it is lost.
+    pub async fn give_back(&self, unused: Verdict) {
+        if let Err(error) = unused.refund().await {
+            tracing::debug!(%error, scope = %self.scope, policy = %self.policy, "a turn could not be given back");
+        }
+        // What was known was known without it.
+        let mut known = self.lock();
+        (known.room, known.not_before) = (0, None);
     }
 
     async fn look(&self) -> Result<(Rules, Verdict), LimitError> {

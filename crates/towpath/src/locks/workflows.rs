@@ -1,7 +1,7 @@
 //! Locks in the words of workflows: the nodes `lock_acquisition`, `lock_release` and `error_handler_lock_cleanup`, with their inputs, outputs,
 //! defaults and texts. Nobody renews what is taken this way; it lasts for `ttl_seconds`.
 //!
-//! `rate_limit_check` is [`Towpath::limit`](crate::Towpath::limit) with one rule of a fixed window.
+//! `rate_limit_check` is among the limits: [`limits::workflows`](crate::limits::workflows).
 
 use std::time::Duration;
 

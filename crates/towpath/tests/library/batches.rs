@@ -1,6 +1,7 @@
 //! Batches through the library: gathered, closed in time, delivered, tried again, given up and replayed, in virtual time.
 
 mod delivery;
+mod paced;
 mod pulled;
 mod sources;
 mod timing;

@@ -5,6 +5,7 @@ mod batches;
 mod calls;
 mod faults;
 mod handle;
+mod limit_words;
 mod limits;
 mod lock_words;
 mod locks;

@@ -1,6 +1,7 @@
 //! What a batcher does: how it gathers, merges, delivers and gives up.
 
 mod patch;
+mod rate;
 mod target;
 
 use std::time::Duration;
@@ -9,12 +10,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-pub use patch::SettingsPatch;
+pub use patch::{KeptSettings, SettingsPatch};
 pub(super) use patch::{fold, from_seconds};
+pub use rate::{BatchRate, RatePatch};
 pub use target::{InvalidTarget, Source, Target};
 
 use super::{BatcherId, Layout, ReasonStyle, Rules};
-use crate::names::BatcherName;
+use crate::names::{BatcherName, InvalidName};
 
 /// All settings of a batcher, checked.
 ///
@@ -72,6 +74,8 @@ pub struct Settings {
     pub concurrency: u32,
     /// So many of them to one host.
     pub per_host: u32,
+    /// So many deliveries in so long, over all servers.
+    pub rate: Option<BatchRate>,
     /// Where batches go; without one they are held.
     pub target: Option<Target>,
     /// Where the secrets are that a delivery is signed with: `env:NAME` or `file:PATH`.
@@ -180,6 +184,14 @@ pub enum InvalidSettings {
         /// The most.
         max: String,
     },
+    /// A name that nothing can have.
+    #[error("{field}: {refused}")]
+    BadName {
+        /// Which.
+        field: &'static str,
+        /// Why.
+        refused: InvalidName,
+    },
     /// Something else that makes no sense.
     #[error("{field}: {why}")]
     Bad {
@@ -195,6 +207,7 @@ impl InvalidSettings {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::OutOfRange { .. } => "out_of_range",
+            Self::BadName { .. } => "invalid_name",
             Self::Bad { .. } => "bad_field",
         }
     }
@@ -202,7 +215,7 @@ impl InvalidSettings {
     /// The field that it is about.
     pub const fn field(&self) -> &'static str {
         match self {
-            Self::OutOfRange { field, .. } | Self::Bad { field, .. } => field,
+            Self::OutOfRange { field, .. } | Self::BadName { field, .. } | Self::Bad { field, .. } => field,
         }
     }
 }
@@ -239,6 +252,7 @@ impl Settings {
             lease: Duration::from_secs(60),
             concurrency: 32,
             per_host: 8,
+            rate: None,
             target: None,
             secrets: Vec::new(),
             allow_targets: Vec::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Duplicates, IdentityFrom, InvalidSettings, MediaMerge, Order, Settings, Source, Strategy, Target};
+use super::{Duplicates, IdentityFrom, InvalidSettings, MediaMerge, Order, RatePatch, Settings, Source, Strategy, Target};
 use crate::batch::merge::check_template;
 use crate::batch::{Layout, ReasonStyle};
 
@@ -65,6 +65,8 @@ pub struct SettingsPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_host: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<RatePatch>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secrets: Option<Vec<String>>,
@@ -82,6 +84,35 @@ pub struct SettingsPatch {
     pub layout: Option<Layout>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partitions: Option<u16>,
+}
+
+/// What was kept, as far as this version knows of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeptSettings {
+    /// What is known.
+    pub patch: SettingsPatch,
+    /// Settings of another version, which this one does not know.
+    pub unknown: Vec<String>,
+}
+
+impl SettingsPatch {
+    /// Reads what was kept, by whichever version. What this one does not know is left out and named: a server that is older or newer than the
+    /// one that kept it goes by the rest, as before.
+    ///
+    /// ```
+    /// use towpath_core::batch::SettingsPatch;
+    ///
+    /// let kept = SettingsPatch::read_kept(br#"{"debounce_seconds": 2, "colour": "red"}"#).unwrap();
+    /// assert_eq!((kept.patch.debounce_seconds, kept.unknown), (Some(2.0), vec!["colour".to_owned()]));
+    /// ```
+    pub fn read_kept(text: &[u8]) -> Result<KeptSettings, serde_json::Error> {
+        let mut fields: serde_json::Map<String, Value> = serde_json::from_slice(text)?;
+        // Every setting may be absent, so null is refused of those only that are not known.
+        let is_known = |name: &str| serde_json::from_value::<Self>(serde_json::json!({ name: null })).is_ok();
+        let unknown: Vec<String> = fields.keys().filter(|name| !is_known(name)).cloned().collect();
+        fields.retain(|name, _| !unknown.contains(name));
+        Ok(KeptSettings { patch: serde_json::from_value(Value::Object(fields))?, unknown })
+    }
 }
 
 const WEEK: f64 = 7.0 * 86_400.0;
@@ -154,6 +185,9 @@ impl Settings {
         set(&mut self.lease, length("lease_seconds", patch.lease_seconds, 1.0, 3_600.0)?);
         set(&mut self.concurrency, within("concurrency", patch.concurrency, 1, 1_000)?);
         set(&mut self.per_host, within("per_host", patch.per_host, 1, 1_000)?);
+        if let Some(rate) = &patch.rate {
+            self.rate = Some(rate.checked()?);
+        }
         if let Some(target) = &patch.target {
             self.target = Some(target.clone());
         }
@@ -225,6 +259,7 @@ impl Settings {
             lease_seconds: seconds(self.lease),
             concurrency: Some(self.concurrency),
             per_host: Some(self.per_host),
+            rate: self.rate.as_ref().map(RatePatch::from),
             target: self.target.clone(),
             secrets: Some(self.secrets.clone()),
             allow_targets: Some(self.allow_targets.clone()),

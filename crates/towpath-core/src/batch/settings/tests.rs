@@ -27,6 +27,7 @@ fn all_settings_survive_being_written_and_read() {
         "order": "timestamp", "merge": "template", "voice_template": "<{text}>", "separator": "", "identity_from": "last",
         "media_merge": "concat", "template": {"x": "{{/first}}"}, "reason_style": "seed", "max_attempts": 3, "backoff_base_ms": 5,
         "backoff_cap_ms": 50, "timeout_seconds": 1.5, "lease_seconds": 5.0, "concurrency": 1, "per_host": 2,
+        "rate": {"policy": "calm", "scope": "smtp"},
         "target": {"function": "Process Order", "await": true}, "secrets": ["env:SECRET"], "allow_targets": ["127.0.0.0/8", "n8n"],
         "error_field": "error", "sources": [{"list": "queue:incoming"}], "max_open": 5, "dlq_keep_days": 30, "layout": "own",
         "partitions": 8
@@ -79,6 +80,12 @@ fn what_makes_no_sense_is_refused_with_what_would() {
         (json!({"sources": [{"stream": "x"}]}), "unknown field"),
         (json!({"debounce": 1}), "unknown field `debounce`"),
         (json!({"order": "random"}), "unknown variant"),
+        (json!({"rate": {"policy": ""}}), "invalid_name: rate.policy: rule name is empty"),
+        (json!({"rate": {"policy": "a:b"}}), "invalid_name: rate.policy: "),
+        (json!({"rate": {"policy": "p", "scope": " "}}), "invalid_name: rate.scope: "),
+        (json!({"rate": {"scope": "smtp"}}), "missing field `policy`"),
+        (json!({"rate": {"policy": "p", "scop": "s"}}), "unknown field `scop`"),
+        (json!({"rate": "calm"}), "RatePatch"),
     ] {
         let refused = patch(&wrong).unwrap_err();
         assert!(refused.contains(hint), "{wrong}: {refused}");
@@ -92,4 +99,28 @@ fn a_later_patch_overrides_an_earlier_one_and_leaves_the_rest() {
     let stored: SettingsPatch = serde_json::from_value(json!({"debounce_seconds": 2})).unwrap();
     let settings = settings.patched(&stored).unwrap();
     assert_eq!((settings.debounce, settings.serial), (Duration::from_secs(2), false));
+}
+
+#[test]
+fn a_rate_counts_under_the_batchers_own_name_unless_another_scope_is_named() {
+    let orders = BatcherName::new("orders").unwrap();
+    let scope = |rate: Value| patch(&json!({ "rate": rate })).unwrap().rate.unwrap().scope_of(&orders).unwrap();
+    assert_eq!(scope(json!({"policy": "calm"})).as_str(), "orders");
+    assert_eq!(scope(json!({"policy": "calm", "scope": "smtp"})).as_str(), "smtp");
+    let blank = BatchRate { policy: "calm".parse().unwrap(), scope: None }.scope_of(&BatcherName::new(" ").unwrap()).unwrap_err();
+    assert_eq!((blank.code(), blank.field()), ("invalid_name", "rate.scope"));
+}
+
+#[test]
+fn what_another_version_kept_is_read_as_far_as_it_is_known() {
+    let old = br#"{"debounce_seconds": 2, "colour": "red", "target": {"pull": true}, "batch_pause": {"ms": 5}}"#;
+    let kept = SettingsPatch::read_kept(old).unwrap();
+    assert_eq!(kept.unknown, ["batch_pause", "colour"]);
+    let expected = json!({"debounce_seconds": 2.0, "target": {"pull": true}});
+    assert_eq!(serde_json::to_value(&kept.patch).unwrap(), expected, "without a rate it has none");
+    let whole = serde_json::to_vec(&json!({"rate": {"policy": "calm"}})).unwrap();
+    assert_eq!(SettingsPatch::read_kept(&whole).unwrap().unknown, [] as [&str; 0]);
+    for wrong in [&br#"{"rate": {"policy": 7}}"#[..], br#"{"max_messages": "many"}"#, b"[]", b"{"] {
+        assert!(SettingsPatch::read_kept(wrong).is_err(), "a value that cannot be is no unknown setting");
+    }
 }

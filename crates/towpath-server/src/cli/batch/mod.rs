@@ -25,6 +25,7 @@ object; the batcher's setting `key` says which of its fields make the key.
 Examples:
   towpath batch settings orders --set key='[\"customer\"]' \\
     --set debounce_seconds=5 --set target='{\"function\":\"ship\"}'
+  towpath batch settings orders --rate default   as many as `towpath limit put` says
   towpath batch push orders '{\"customer\":\"anna\",\"item\":\"tea\"}'
   towpath batch push orders @order.json --debounce 0   goes at once
   towpath batch ls                      all batchers
@@ -106,6 +107,8 @@ enum BatchCommand {
         /// A setting to give up, so that the file or the default counts again (repeat for more)
         #[arg(long = "unset", value_name = "NAME")]
         unset: Vec<String>,
+        #[command(flatten)]
+        rate: settings::RateArgs,
     },
 }
 
@@ -122,8 +125,10 @@ pub(crate) async fn run(client: &Client, out: Output, args: BatchArgs) -> Result
         BatchCommand::Flush { batcher, key: Some(key), .. } => seal(client, out, &batcher, &key, "flush").await,
         BatchCommand::Flush { batcher, key: None, .. } => flush_all(client, out, &batcher).await,
         BatchCommand::Touch { batcher, key } => seal(client, out, &batcher, &key, "touch").await,
-        BatchCommand::Settings { batcher, set, unset } if set.is_empty() && unset.is_empty() => settings::show(client, out, &batcher).await,
-        BatchCommand::Settings { batcher, set, unset } => settings::change(client, out, &batcher, &set, &unset).await,
+        BatchCommand::Settings { batcher, set, unset, rate } if set.is_empty() && unset.is_empty() && rate.setting().is_none() => {
+            settings::show(client, out, &batcher).await
+        }
+        BatchCommand::Settings { batcher, set, unset, rate } => settings::change(client, out, &batcher, &set, &unset, &rate).await,
     }
 }
 

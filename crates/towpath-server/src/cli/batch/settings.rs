@@ -1,6 +1,7 @@
 //! The settings of a batcher: shown, and changed one by one.
 
-use serde_json::{Map, Value};
+use clap::Args;
+use serde_json::{Map, Value, json};
 use towpath_server::http::wire::batches::SettingsBody;
 
 use crate::cli::client::{Ask, Client, RequestError, routes};
@@ -8,6 +9,27 @@ use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::json_text;
 use crate::cli::output::Output;
+
+/// The policy that each delivery takes from.
+#[derive(Args, Debug)]
+pub(super) struct RateArgs {
+    /// Batches wait for their turn by this policy: see `towpath limit put`. The same as --set rate='{"policy": ..}'
+    #[arg(long, value_name = "POLICY")]
+    rate: Option<String>,
+    /// What the policy limits, where several share it [default: the batcher's name]
+    #[arg(long, value_name = "SCOPE", requires = "rate")]
+    rate_scope: Option<String>,
+}
+
+impl RateArgs {
+    pub(super) fn setting(&self) -> Option<Value> {
+        let policy = self.rate.as_ref()?;
+        Some(match &self.rate_scope {
+            Some(scope) => json!({ "policy": policy, "scope": scope }),
+            None => json!({ "policy": policy }),
+        })
+    }
+}
 
 pub(super) async fn show(client: &Client, out: Output, batcher: &str) -> Result<Exit, Failure> {
     let body: SettingsBody = client.get(&routes::batch_verb(batcher, "settings")).await?;
@@ -27,7 +49,14 @@ fn tell(out: Output, body: &SettingsBody) {
 }
 
 /// Changes what is kept; the rest of it stays.
-pub(super) async fn change(client: &Client, out: Output, batcher: &str, set: &[String], unset: &[String]) -> Result<Exit, Failure> {
+pub(super) async fn change(
+    client: &Client,
+    out: Output,
+    batcher: &str,
+    set: &[String],
+    unset: &[String],
+    rate: &RateArgs,
+) -> Result<Exit, Failure> {
     let path = routes::batch_verb(batcher, "settings");
     let known: Result<SettingsBody, RequestError> = client.get(&path).await;
     let mut kept = match known {
@@ -41,6 +70,9 @@ pub(super) async fn change(client: &Client, out: Output, batcher: &str, set: &[S
     for change in set {
         let (name, value) = read(change)?;
         kept.insert(name, value);
+    }
+    if let Some(rate) = rate.setting() {
+        kept.insert("rate".to_owned(), rate);
     }
     let body: SettingsBody = client.ask(Ask::put(&path, &kept)).await?;
     tell(out, &body);

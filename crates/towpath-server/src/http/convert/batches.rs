@@ -53,6 +53,8 @@ fn bad_message(bad: &BadMessage) -> ApiError {
 
 fn invalid_settings(invalid: &InvalidSettings) -> ApiError {
     let code = match invalid {
+        // As a function's rate is refused.
+        InvalidSettings::BadName { field, refused } => return invalid_name(*field, refused),
         InvalidSettings::OutOfRange { .. } => Code::OutOfRange,
         InvalidSettings::Bad { .. } => Code::BadField,
     };

@@ -42,6 +42,13 @@ async fn settings_that_cannot_be_are_refused_by_name_and_nothing_is_kept() {
         (json!({ "target": { "url": "http://a/", "pull": true } }), 400, "invalid_field", "target"),
         (json!({ "debounce": 1 }), 400, "unknown_field", "debounce"),
         (json!({ "serial": "yes" }), 400, "invalid_field", "serial"),
+        (json!({ "rate": { "policy": "" } }), 400, "invalid_name", "rate.policy"),
+        (json!({ "rate": { "policy": "a:b" } }), 400, "invalid_name", "rate.policy"),
+        (json!({ "rate": { "policy": "p", "scope": " " } }), 400, "invalid_name", "rate.scope"),
+        (json!({ "rate": { "policy": "p", "scope": "x".repeat(300) } }), 400, "invalid_name", "rate.scope"),
+        (json!({ "rate": { "policy": "p", "scop": "s" } }), 400, "unknown_field", "rate.scop"),
+        (json!({ "rate": {} }), 400, "missing_field", "rate.policy"),
+        (json!({ "rate": "p" }), 400, "invalid_field", "rate"),
     ] {
         let answer = server.put("/v1/batches/orders/settings", body.clone()).await;
         assert!(!answer.text.contains("hunter2"), "{}", answer.text);

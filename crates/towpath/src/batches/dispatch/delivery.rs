@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 use towpath_core::batch::{ClaimedBatch, ExtendBatch, ExtendReply, FinishReply, Settings, Verb, Verdict, settle};
 use towpath_core::names::BatcherName;
 
+use super::pace::Drawn;
 use super::prepare;
 use super::receiver::{Delivery, Parcel, Receiver};
 use crate::Towpath;
@@ -21,9 +22,9 @@ pub(super) struct Courier {
 
 impl Courier {
     /// Delivers a batch and settles it. Whatever goes wrong on the way is made up for by its lease.
-    pub(super) async fn carry(&self, settings: Arc<Settings>, batch: ClaimedBatch) {
+    pub(super) async fn carry(&self, settings: Arc<Settings>, batch: ClaimedBatch, turn: Drawn) {
         let (batch_id, attempt) = (batch.batch_id.clone(), batch.attempt);
-        match self.try_carry(settings, batch).await {
+        match self.try_carry(settings, batch, turn).await {
             Ok(()) => {}
             Err(error) => {
                 tracing::warn!(batcher = %self.name, batch = %batch_id, attempt, %error, "a batch could not be settled; its lease decides");
@@ -31,8 +32,12 @@ impl Courier {
         }
     }
 
-    async fn try_carry(&self, settings: Arc<Settings>, batch: ClaimedBatch) -> Result<(), BatchError> {
-        let Some(payload) = prepare::prepared(&self.towpath, &self.name, &settings, &batch).await? else { return Ok(()) };
+    async fn try_carry(&self, settings: Arc<Settings>, batch: ClaimedBatch, turn: Drawn) -> Result<(), BatchError> {
+        let Some(payload) = prepare::prepared(&self.towpath, &self.name, &settings, &batch).await? else {
+            turn.give_back().await;
+            return Ok(());
+        };
+        turn.use_up();
         let parcel = Parcel { batcher: self.name.clone(), settings, batch, payload };
         let delivery = tokio::select! {
             delivery = self.receiver.deliver(&parcel) => delivery,

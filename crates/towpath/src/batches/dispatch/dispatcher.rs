@@ -10,9 +10,11 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use towpath_core::batch::{BatcherId, ClaimedBatch, Settings};
 use towpath_core::names::BatcherName;
 use towpath_core::store::{BatchNews, BatchWakes, DueBatches};
+use towpath_core::time::Timestamp;
 
 use super::claim::{self, Candidate};
 use super::delivery::Courier;
+use super::pace::{Drawn, Pace};
 use super::receiver::{Admission, Receiver};
 use crate::Towpath;
 use crate::batches::BatchError;
@@ -106,16 +108,25 @@ struct Dispatcher {
     slots: Slots,
 }
 
-/// A place for one delivery.
-type Place = (OwnedSemaphorePermit, Admission);
+/// A place for one delivery, and its turn.
+struct Place {
+    _slot: OwnedSemaphorePermit,
+    _admission: Admission,
+    turn: Drawn,
+}
 
 impl Dispatcher {
     async fn run(mut self, stop: CancellationToken) {
         let Ok(store) = self.towpath.batch_store().cloned() else { return };
         let mut wakes = store.batch_wakes(&self.id);
         let mut backoff = Backoff::new(self.towpath.clock(), "look for due batches");
+        let mut followed = Arc::clone(&self.settings.borrow());
+        let mut pace = Pace::of(&self.towpath, &self.name, &followed);
         loop {
             let settings = Arc::clone(&self.settings.borrow_and_update());
+            if !Arc::ptr_eq(&settings, &followed) {
+                (pace, followed) = (Pace::of(&self.towpath, &self.name, &settings), Arc::clone(&settings));
+            }
             self.slots.follow(settings.concurrency);
             if stop.is_cancelled() {
                 return;
@@ -127,7 +138,7 @@ impl Dispatcher {
                 }
                 continue;
             }
-            match self.turn(&settings, wakes.as_mut(), &stop).await {
+            match self.turn(&settings, &pace, wakes.as_mut(), &stop).await {
                 Ok(()) => backoff.succeeded(),
                 Err(BatchError::Store(error)) => {
                     if backoff.failed(error).await.is_err() {
@@ -140,7 +151,13 @@ impl Dispatcher {
     }
 
     /// One look, and what follows from it. A stop ends what waits and nothing else: a claim whose reply nobody heard would cost a lease.
-    async fn turn(&mut self, settings: &Arc<Settings>, wakes: &mut dyn BatchWakes, stop: &CancellationToken) -> Result<(), BatchError> {
+    async fn turn(
+        &mut self,
+        settings: &Arc<Settings>,
+        pace: &Pace,
+        wakes: &mut dyn BatchWakes,
+        stop: &CancellationToken,
+    ) -> Result<(), BatchError> {
         let store = Arc::clone(self.towpath.batch_store()?);
         let due = store.batch_due(&self.id, settings.concurrency as usize).await?;
         let candidates: Vec<Candidate<'_>> = claim::candidates(&due).collect();
@@ -152,22 +169,34 @@ impl Dispatcher {
             return Ok(());
         }
         let mut changes = self.settings.clone();
-        let places = tokio::select! {
-            places = self.places(settings, candidates.len()) => places,
-            // Others may do better under the new settings.
-            () = changed(&mut changes) => return Ok(()),
-            () = stop.cancelled() => return Ok(()),
+        let places = async {
+            let places = self.places(settings, pace, candidates.len()).await;
+            if let Err(at) = places {
+                self.towpath.clock().sleep_until(at).await;
+            }
+            places.ok()
         };
-        let (towpath, name) = (&self.towpath, &self.name);
-        let claims = candidates.iter().zip(places).map(|(what, place)| async move {
-            let reply = claim::claim(towpath, name, settings, *what).await;
-            (reply, place)
-        });
+        let places = tokio::select! {
+            places = places => places,
+            // Others may do better under the new settings.
+            () = changed(&mut changes) => None,
+            () = stop.cancelled() => None,
+        };
+        match places {
+            Some(places) => self.claim_for(settings, &candidates, places).await,
+            // Others may have taken by now what was due.
+            None => Ok(()),
+        }
+    }
+
+    /// Claims one of the candidates for each place, and sends it off.
+    async fn claim_for(&self, settings: &Arc<Settings>, candidates: &[Candidate<'_>], places: Vec<Place>) -> Result<(), BatchError> {
+        let claims = candidates.iter().zip(places).map(|(what, place)| self.claim(settings, *what, place));
         let mut trouble = None;
         let mut claimed = 0;
-        for (reply, place) in join_all(claims).await {
+        for reply in join_all(claims).await {
             match reply {
-                Ok(Some(batch)) => {
+                Ok(Some((batch, place))) => {
                     claimed += 1;
                     self.send_off(Arc::clone(settings), batch, place);
                 }
@@ -182,18 +211,32 @@ impl Dispatcher {
         trouble.map_or(Ok(()), Err)
     }
 
+    /// Claims one of the candidates; whoever was too late gives its turn back at once.
+    async fn claim(&self, settings: &Settings, what: Candidate<'_>, place: Place) -> Result<Option<(ClaimedBatch, Place)>, BatchError> {
+        match claim::claim(&self.towpath, &self.name, settings, what).await? {
+            Some(batch) => Ok(Some((batch, place))),
+            None => {
+                place.turn.give_back().await;
+                Ok(None)
+            }
+        }
+    }
+
     fn send_off(&self, settings: Arc<Settings>, batch: ClaimedBatch, place: Place) {
         let courier = Arc::clone(&self.courier);
+        let Place { _slot: slot, _admission: admission, turn } = place;
         self.deliveries.spawn(async move {
-            courier.carry(settings, batch).await;
-            drop(place);
+            courier.carry(settings, batch, turn).await;
+            drop((slot, admission));
         });
     }
 
-    /// Waits for one place, and takes as many more as there are, up to `most`.
-    async fn places(&self, settings: &Settings, most: usize) -> Vec<Place> {
+    /// Waits for one place, and takes as many more as there are, up to `most`; or says before when it is nobody's turn. Whoever waits for a turn
+    /// keeps no place at a host from others, and no turn grows old while a host is waited for.
+    async fn places(&self, settings: &Settings, pace: &Pace, most: usize) -> Result<Vec<Place>, Timestamp> {
         let slots = &self.slots.semaphore;
         let Ok(slot) = Arc::clone(slots).acquire_owned().await else { return std::future::pending().await };
+        let room = pace.room().await?;
         let mut places = vec![(slot, self.receiver.admit(settings).await)];
         while places.len() < most
             && let Ok(slot) = Arc::clone(slots).try_acquire_owned()
@@ -201,7 +244,8 @@ impl Dispatcher {
         {
             places.push((slot, admission));
         }
-        places
+        let turns = pace.draw(places.len(), room).await?;
+        Ok(places.into_iter().zip(turns).map(|((slot, admission), turn)| Place { _slot: slot, _admission: admission, turn }).collect())
     }
 
     /// Sleeps until something is due, or until there is news.

@@ -1,6 +1,6 @@
 //! The dispatcher: claims what is due, hands it to a receiver, and settles it.
 //!
-//! `dispatcher` waits and claims, `delivery` takes one batch to its end, `prepare` makes what is sent, `serving` keeps one dispatcher per
+//! `dispatcher` waits and claims, `pace` draws the turns of a batcher with a rate, `delivery` takes one batch to its end, `prepare` makes what is sent, `serving` keeps one dispatcher per
 //! batcher and follows their settings, `drainer` empties old producers' lists, `function` and the server's receivers deliver.
 
 pub(super) mod claim;
@@ -10,6 +10,7 @@ mod drainer;
 mod following;
 mod function;
 mod keeper;
+pub(super) mod pace;
 pub(super) mod prepare;
 mod receiver;
 mod serving;
