@@ -60,7 +60,7 @@ pub enum InvalidTarget {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object such as {\"url\": \"https://…\"}, {\"function\": \"NAME\"} or {\"pull\": true}")]
 struct Wire {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     url: Option<String>,

@@ -76,6 +76,7 @@ fn what_makes_no_sense_is_refused_with_what_would() {
         (json!({"target": {"url": "http://user:pw@host/"}}), "without a user name"),
         (json!({"target": {"url": "http://h", "pull": true}}), "a target is"),
         (json!({"target": {"pull": false}}), "a target is"),
+        (json!({"target": "http://h"}), "expected an object such as"),
         (json!({"target": {"function": ""}}), "empty"),
         (json!({"sources": [{"stream": "x"}]}), "unknown field"),
         (json!({"debounce": 1}), "unknown field `debounce`"),
