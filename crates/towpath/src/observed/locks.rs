@@ -8,12 +8,14 @@ use towpath_core::lock::{
 use towpath_core::names::{ExecutionId, LockScope, NodeId};
 use towpath_core::permit::{AcquirePermit, PermitKind, PermitReply, ReleaseBy, ReleasePermit, RenewPermit};
 use towpath_core::store::{HeldScope, LockStore, LockWakes, StoreError};
+use towpath_core::time::Timestamp;
 
 use super::ObservedStore;
 use super::spans::Tenure;
 
 impl ObservedStore {
-    fn heard_acquired(&self, want: &AcquireLock, reply: &AcquireReply) {
+    /// `asked_at`: a wait begins when it is asked for. When the answer comes, the next one may have let go already.
+    fn heard_acquired(&self, want: &AcquireLock, asked_at: Timestamp, reply: &AcquireReply) {
         let Some(observer) = &self.observer else { return };
         let now = self.clock.now();
         match reply {
@@ -22,12 +24,12 @@ impl ObservedStore {
                 observer.lock_waited(None, self.spans.waited(want.waiter.as_ref(), now));
                 self.spans.begins(&Tenure::Lock(want.scope.clone()), grant.fence, now);
             }
-            AcquireReply::Busy(_) => want.waiter.iter().for_each(|waiter| self.spans.waits(waiter, now)),
+            AcquireReply::Busy(_) => want.waiter.iter().for_each(|waiter| self.spans.waits(waiter, asked_at)),
             _ => want.waiter.iter().for_each(|waiter| self.spans.gave_up(waiter)),
         }
     }
 
-    fn heard_taken(&self, want: &AcquirePermit, reply: &PermitReply) {
+    fn heard_taken(&self, want: &AcquirePermit, asked_at: Timestamp, reply: &PermitReply) {
         let Some(observer) = &self.observer else { return };
         let now = self.clock.now();
         match reply {
@@ -36,7 +38,7 @@ impl ObservedStore {
                 observer.lock_waited(Some(want.kind), self.spans.waited(want.waiter.as_ref(), now));
                 self.spans.begins(&Tenure::Permit(want.kind, want.scope.clone(), want.lock_id.clone()), grant.fence, now);
             }
-            PermitReply::Busy(_) => want.waiter.iter().for_each(|waiter| self.spans.waits(waiter, now)),
+            PermitReply::Busy(_) => want.waiter.iter().for_each(|waiter| self.spans.waits(waiter, asked_at)),
             _ => want.waiter.iter().for_each(|waiter| self.spans.gave_up(waiter)),
         }
     }
@@ -53,8 +55,9 @@ impl ObservedStore {
 #[async_trait]
 impl LockStore for ObservedStore {
     async fn lock_acquire(&self, want: AcquireLock) -> Result<AcquireReply, StoreError> {
+        let asked_at = self.clock.now();
         let reply = self.heard(self.store.lock_acquire(want.clone()).await)?;
-        self.heard_acquired(&want, &reply);
+        self.heard_acquired(&want, asked_at, &reply);
         Ok(reply)
     }
 
@@ -92,8 +95,9 @@ impl LockStore for ObservedStore {
     }
 
     async fn permit_acquire(&self, want: AcquirePermit) -> Result<PermitReply, StoreError> {
+        let asked_at = self.clock.now();
         let reply = self.heard(self.store.permit_acquire(want.clone()).await)?;
-        self.heard_taken(&want, &reply);
+        self.heard_taken(&want, asked_at, &reply);
         Ok(reply)
     }
 
