@@ -112,6 +112,9 @@ fn a_program_runs_while_the_lock_is_held_and_gives_its_own_code() {
     server.run(&["lock", "run", "nightly", "--", "/no/such/program"]).exits(2).says("cannot be started");
     server.run(&["lock", "ls"]).exits(0).says("no locks");
     server.run(&["lock", "run", "nightly", "--", "sh", "-c", "kill -9 $$"]).exits(137);
+    // A lease is no longer than what it is part of, unless somebody asks for that.
+    server.run(&["lock", "run", "nightly", "--ttl", "5s", "--", "true"]).exits(0);
+    server.run(&["lock", "run", "nightly", "--ttl", "5s", "--lease", "6s", "--", "true"]).exits(2).says("from 1 s to 5 s");
 }
 
 #[test]

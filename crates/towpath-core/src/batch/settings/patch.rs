@@ -11,7 +11,7 @@ use crate::batch::{Layout, ReasonStyle};
 
 /// Some settings of a batcher. What is not named stays as it is; what is not known is refused.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "an object of settings")]
 #[expect(missing_docs, reason = "each field is the one of its name in `Settings`")]
 pub struct SettingsPatch {
     #[serde(skip_serializing_if = "Option::is_none")]

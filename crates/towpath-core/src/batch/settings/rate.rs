@@ -24,7 +24,7 @@ impl BatchRate {
 
 /// A rate as it is written. A name that cannot be is refused by the name of its field, which a file or a request shows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object such as {\"policy\": \"NAME\"}")]
 #[expect(missing_docs, reason = "each field is the one of its name in `BatchRate`")]
 pub struct RatePatch {
     pub policy: String,

@@ -39,7 +39,7 @@ pub enum Target {
 
 /// A list that old producers push to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object such as {\"list\": \"queue:incoming\"}")]
 pub struct Source {
     /// Its key.
     pub list: String,

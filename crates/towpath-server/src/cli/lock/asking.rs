@@ -24,7 +24,7 @@ pub(super) struct AskArgs {
     pub(super) scope: String,
     /// How long it can be held at the longest
     #[arg(long, value_name = "TIME", value_parser = words::parse_seconds, default_value = "1d")]
-    ttl: Duration,
+    pub(super) ttl: Duration,
     /// Wait so long for it, first come first served [default: not at all]
     #[arg(long, value_name = "TIME", value_parser = words::parse_seconds)]
     wait: Option<Duration>,

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
+use towpath_core::lock::AcquireLock;
 use towpath_server::http::wire::locks::{AcquireAnswer, ReleaseLockAnswer, ReleaseLockBody, RenewLockAnswer, RenewLockBody};
 
 use super::asking::{self, AskArgs};
@@ -29,9 +30,9 @@ const AGAIN_AFTER: Duration = Duration::from_millis(500);
 pub(super) struct RunArgs {
     #[command(flatten)]
     ask: AskArgs,
-    /// How long we may be silent before others get it; renewed at a third of it
-    #[arg(long, value_name = "TIME", value_parser = words::parse_seconds, default_value = "30s")]
-    lease: Duration,
+    /// How long we may be silent before others get it; renewed at a third of it [default: 30s, or --ttl if that is shorter]
+    #[arg(long, value_name = "TIME", value_parser = words::parse_seconds)]
+    lease: Option<Duration>,
     /// What happens to the program when the lock is lost
     #[arg(long, value_enum, default_value_t = OnLoss::Kill)]
     on_loss: OnLoss,
@@ -46,6 +47,12 @@ enum OnLoss {
     Kill,
     /// It goes on, and we say so
     Warn,
+}
+
+impl RunArgs {
+    fn lease(&self) -> Duration {
+        self.lease.unwrap_or_else(|| AcquireLock::LEASE.min(self.ask.ttl))
+    }
 }
 
 /// A lock in our hands.
@@ -64,7 +71,7 @@ pub(super) async fn run(client: &Client, out: Output, args: RunArgs, program_cod
     let mut signals = Signals::listen()?;
     let request_id = ids::call_id();
     let granted = tokio::select! {
-        granted = asking::ask(client, &args.ask, Some(args.lease), &request_id) => granted?,
+        granted = asking::ask(client, &args.ask, Some(args.lease()), &request_id) => granted?,
         () = signals.next() => {
             asking::take_back(client, &args.ask, &request_id).await?;
             return Ok(Exit::Interrupted);
@@ -120,7 +127,7 @@ impl<'a> Held<'a> {
             kind: &args.ask.kind,
             lock_id: granted.lock_id.clone(),
             fence: granted.fence.unwrap_or_default(),
-            lease: args.lease,
+            lease: args.lease(),
             trusted_until: time::now() + trusted(granted.lease_remaining_ms.unwrap_or_default()),
         }
     }
