@@ -91,6 +91,11 @@ impl ApiError {
     }
 
     #[cfg(test)]
+    pub(crate) fn message_text(&self) -> &str {
+        &self.message
+    }
+
+    #[cfg(test)]
     pub(crate) fn details_text(&self) -> &str {
         self.details.as_deref().map_or("", |details| details.get())
     }

@@ -1,5 +1,7 @@
 //! JSON text into a shape of ours. When it does not fit, the answer names the field and what is expected of it.
 
+use std::borrow::Cow;
+
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -53,7 +55,7 @@ fn byte_offset(text: &[u8], line: usize, column: usize) -> usize {
 /// Turns what serde says of a misfit into an answer. Serde's sentences are stable enough to tell the kinds apart, and a sentence that
 /// is not recognised still becomes an answer with its path.
 pub(super) fn does_not_fit(path: &Path, message: &str) -> ApiError {
-    let message = message.split(" at line ").next().unwrap_or(message);
+    let message: &str = &in_plain_words(message.split(" at line ").next().unwrap_or(message));
     let quoted = message.split('`').nth(1).unwrap_or_default();
     let parent = dotted(path);
     let below = |name: &str| if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") };
@@ -73,6 +75,17 @@ pub(super) fn does_not_fit(path: &Path, message: &str) -> ApiError {
         return out_of_range(field, message);
     }
     ApiError::new(Code::InvalidField, format!("'{field}': {message}")).field(field)
+}
+
+/// How our types are called is of no use to whoever asks.
+fn in_plain_words(message: &str) -> Cow<'_, str> {
+    match message.split_once("expected struct ") {
+        None => Cow::Borrowed(message),
+        Some((before, type_name)) => {
+            let behind = type_name.trim_start_matches(|letter: char| letter.is_alphanumeric() || letter == '_');
+            Cow::Owned(format!("{before}expected an object{behind}"))
+        }
+    }
 }
 
 fn is_number_trouble(message: &str) -> bool {
@@ -145,6 +158,15 @@ mod tests {
         let positional = r#"{"functions": [{"name": "a", "retry": [1]}]}"#;
         assert_eq!(refusal::<RegisterBody>(positional), (Code::InvalidField, "functions[0].retry".to_owned()));
         assert_eq!(refusal::<CompleteBody>(r#"{"results": 5}"#), (Code::InvalidField, "results".to_owned()));
+    }
+
+    #[test]
+    fn what_is_expected_is_said_in_plain_words() {
+        assert_eq!(in_plain_words("invalid type: integer `5`, expected struct RetryBody"), "invalid type: integer `5`, expected an object");
+        assert_eq!(in_plain_words("expected struct A_1 with 2 elements"), "expected an object with 2 elements");
+        assert_eq!(in_plain_words("invalid type: integer `5`, expected a string"), "invalid type: integer `5`, expected a string");
+        let Err(error) = read::<RegisterBody>(br#"{"functions": [{"name": "a", "retry": 5}]}"#) else { panic!("it was taken") };
+        assert!(error.message_text().ends_with("expected an object"), "{}", error.message_text());
     }
 
     #[test]
