@@ -61,6 +61,33 @@ fn until_it_is(store: &RedisStore, delivery: &Delivery, state: CallState) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn answers_that_are_given_together_reach_each_who_waits_in_another_process() {
+    let server = RedisServer::start();
+    let (caller, worker) = (process(&server).await, process(&server).await);
+    serve(&worker, "w-1").await;
+    let ids: Vec<_> = (0..8).map(|number| call_id(&format!("c-{number}"))).collect();
+    let mut listeners: Vec<_> = ids.iter().map(|id| caller.watch(id)).collect();
+    for id in &ids {
+        let submitted = caller.submit(new_call(id.as_str(), "add").timeout(seconds(60))).await.expect("the server is up");
+        assert!(matches!(submitted, Submitted::Accepted { .. }), "{submitted:?}");
+    }
+    let mut held = Vec::new();
+    while held.len() < ids.len() {
+        held.extend(worker.claim(claim("w-1")).await.expect("the server is up"));
+    }
+    // One of them is longer than a word should be, and those behind it begin the next one.
+    let answer = |id: &str| if id == "c-3" { format!("\"{id}{}\"", "x".repeat(100_000)) } else { format!("\"{id}\"") };
+    let answers = held.into_iter().map(|delivery| (delivery.id.clone(), ok(&answer(delivery.id.call_id.as_str())))).collect();
+    worker.complete(CompleteCalls { worker: worker_id("w-1"), answers }).await.expect("the server is up");
+    for (id, listener) in ids.iter().zip(&mut listeners) {
+        let heard = tokio::time::timeout(SOON, listener.next()).await.unwrap_or_else(|_| panic!("{id} hears nothing"));
+        let CallNews::Ended(call) = heard else { panic!("{id} hears {heard:?}") };
+        let Some(Outcome::Ok(data)) = &call.outcome else { panic!("{id}: {:?}", call.outcome) };
+        assert_eq!((&call.call_id, data.as_bytes()), (id, answer(id.as_str()).as_bytes()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_comes_at_once_is_all_that_is_written() {
     let server = RedisServer::start();
     let (caller, worker) = (process(&server).await, process(&server).await);
