@@ -13,7 +13,7 @@ use crate::pieces::{Pieces, Writer};
 
 mod tail;
 
-pub(crate) use tail::{read_tail, write_tail};
+pub(crate) use tail::{read_outcome, read_tail, write_outcome, write_tail};
 
 /// A call as the store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,11 +123,6 @@ impl Life {
     pub(crate) fn read(call_id: &CallId, record: &[u8]) -> Result<Self, StoreError> {
         let asked = |life: &Self| life.kept;
         Self::read_before(call_id, record, asked)
-    }
-
-    /// Reads what [`Life::write`] wrote, with nothing behind it.
-    pub(crate) fn read_bare(call_id: &CallId, text: &[u8]) -> Result<Self, StoreError> {
-        Self::read_before(call_id, text, |_| 0)
     }
 
     fn read_before(call_id: &CallId, text: &[u8], behind: impl Fn(&Self) -> usize) -> Result<Self, StoreError> {

@@ -23,7 +23,7 @@ pub(crate) struct Ears {
 /// One watcher of one call.
 #[derive(Debug, Default)]
 struct Ear {
-    ended: Mutex<Option<Arc<Call>>>,
+    ended: Mutex<Option<CallNews>>,
     changed: AtomicBool,
     notify: Notify,
 }
@@ -35,11 +35,11 @@ impl Ears {
         Box::new(Watch { ears: Arc::clone(self), call_id: call_id.clone(), ear })
     }
 
-    pub(crate) fn tell_ended(&self, call: Call) {
+    pub(crate) fn tell_ended(&self, call: &Call) {
         let Some(listening) = lock(&self.calls).get(&call.call_id).cloned() else { return };
-        let call = Arc::new(call);
+        let news = CallNews::of_end(call);
         for ear in listening {
-            *lock(&ear.ended) = Some(Arc::clone(&call));
+            *lock(&ear.ended) = Some(news.clone());
             ear.notify.notify_one();
         }
     }
@@ -111,8 +111,8 @@ struct Watch {
 impl CallWatch for Watch {
     async fn next(&mut self) -> CallNews {
         loop {
-            if let Some(call) = lock(&self.ear.ended).take() {
-                return CallNews::Ended(call);
+            if let Some(news) = lock(&self.ear.ended).take() {
+                return news;
             }
             if self.ear.changed.swap(false, Ordering::AcqRel) {
                 return CallNews::Changed;

@@ -322,7 +322,7 @@ impl Writer {
 
     fn announce(&self, after: AfterCommit) {
         let signals = &self.signals;
-        for call in after.ended {
+        for call in &after.ended {
             signals.ears.tell_ended(call);
         }
         for call_id in &after.changed {

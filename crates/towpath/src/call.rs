@@ -2,6 +2,7 @@
 
 mod builder;
 mod closest;
+mod patience;
 mod submit;
 mod wait;
 
@@ -15,6 +16,7 @@ use towpath_core::store::{CallWatch, Durability};
 use towpath_core::time::Timestamp;
 
 pub use builder::{CallBuilder, CallHandle};
+pub(crate) use patience::Patience;
 pub(crate) use submit::TIMEOUT_WAITED;
 pub use wait::Wait;
 

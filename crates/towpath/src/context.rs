@@ -26,7 +26,7 @@ pub struct CallContext {
 
 struct Inner {
     desk: Arc<Desk>,
-    delivery: Delivery,
+    delivery: Box<Delivery>,
     /// The params with defaults filled in.
     params: Payload,
     /// The deadline by this process's clock: the store's may be another machine's.
@@ -38,7 +38,7 @@ struct Inner {
 impl CallContext {
     pub(crate) fn new(
         desk: Arc<Desk>,
-        delivery: Delivery,
+        delivery: Box<Delivery>,
         params: Payload,
         ends_at: Timestamp,
         stop: StopSignal,

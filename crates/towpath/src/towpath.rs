@@ -10,6 +10,7 @@ use towpath_core::names::{RequestId, WaiterId};
 use towpath_core::store::{BatchSource, BatchStore, Durability, Store};
 
 use crate::batches::{Batches, KnownBatchers};
+use crate::call::Patience;
 use crate::clock::SystemClock;
 use crate::engine::Engine;
 use crate::functions::FunctionCache;
@@ -31,6 +32,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     functions: Arc<FunctionCache>,
+    patience: Arc<Patience>,
     limits: Limits,
     batches: Batches,
     observer: Option<Arc<dyn Observer>>,
@@ -116,6 +118,10 @@ impl Towpath {
     /// The place in any queue of a lock that a question of this process has; it hears of its turn through this process.
     pub fn waiter(&self, request: &RequestId) -> WaiterId {
         self.inner.switchboard.waiter(&self.inner.store, self.inner.ids.as_ref(), request)
+    }
+
+    pub(crate) fn patience(&self) -> &Arc<Patience> {
+        &self.inner.patience
     }
 
     pub(crate) fn functions(&self) -> &FunctionCache {
@@ -235,6 +241,7 @@ impl TowpathBuilder {
             clock,
             ids,
             functions,
+            patience: Arc::default(),
             limits,
             batches,
             observer: self.observer,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use towpath_core::call::Call;
+use towpath_core::call::Outcome;
 use towpath_core::clock::VirtualClock;
 use towpath_core::inspect::{CallView, FunctionView, Page};
 use towpath_core::names::CallId;
@@ -56,7 +56,7 @@ pub(super) enum Reply {
 pub(super) enum Heard {
     Nothing,
     Changed,
-    Ended(Box<Call>),
+    Ended(Arc<Outcome>),
 }
 
 pub(super) struct Side {
@@ -140,8 +140,8 @@ impl Side {
                     CallNews::Changed if heard == Heard::Nothing => heard = Heard::Changed,
                     CallNews::Changed | CallNews::Doubtful => {}
                     // The latest end counts, when an id has had two lives. Some stores go on saying it.
-                    CallNews::Ended(call) if heard == Heard::Ended(Box::new(Call::clone(&call))) => break,
-                    CallNews::Ended(call) => heard = Heard::Ended(Box::new(Call::clone(&call))),
+                    CallNews::Ended(outcome) if heard == Heard::Ended(Arc::clone(&outcome)) => break,
+                    CallNews::Ended(outcome) => heard = Heard::Ended(outcome),
                 }
             }
             all.push((call_id.clone(), heard));

@@ -150,7 +150,7 @@ impl State {
         if reply == CallReply::Forget {
             self.records.forget_call(call_id);
         } else if !before.has_ended() && call.state.has_ended() {
-            self.ears.tell(call_id, &CallNews::Ended(Arc::new(call)));
+            self.ears.tell(call_id, &CallNews::of_end(&call));
         } else if before != CallState::Delayed && call.state == CallState::Delayed {
             self.ears.tell(call_id, &CallNews::Changed);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Durability, StoreError};
-use crate::call::{Answer, Call, CallRequest, CallState, LostLease};
+use crate::call::{Answer, Call, CallRequest, CallState, LostLease, Outcome};
 use crate::ids::DeliveryId;
 use crate::names::{CallId, FunctionKey, IdempotencyKey, WorkerId};
 use crate::payload::Payload;
@@ -67,12 +67,22 @@ pub trait CallWatch: Send {
 /// What a watcher hears.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallNews {
-    /// The call has ended, and this is kept: its outcome is in it.
-    Ended(Arc<Call>),
+    /// The call has ended like this, and that is kept.
+    Ended(Arc<Outcome>),
     /// The handler reported progress, or failed and will be tried again: look at the call.
     Changed,
     /// The store is not what it was: look at the call, it may be gone.
     Doubtful,
+}
+
+impl CallNews {
+    /// What whoever watches a call hears when it is over.
+    pub fn of_end(call: &Call) -> Self {
+        match &call.outcome {
+            Some(outcome) => Self::Ended(Arc::new(outcome.clone())),
+            None => Self::Changed,
+        }
+    }
 }
 
 /// A call to take.

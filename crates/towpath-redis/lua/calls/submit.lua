@@ -4,7 +4,8 @@
 --       then per function: due, index, counts, idempotency, function, workers, stream, pages
 -- ARGV  1 the instant since which a heartbeat counts as healthy   2 timestamp: now in ms
 --       3 `1` in a Cluster, where ids and sequences were handed out before   4 `1`: no id comes twice   5 how many functions
---       then per function: how it stands in a record, its name, `1`: the calls are listed on a page, not in a Cluster; how many shapes
+--       then per function: how it stands in a record, its name, the ids of its calls as a page lists them (`` they are listed one by one,
+--       always in a Cluster), how many shapes
 --       then per shape, which is what calls have in common: key, how (`-` plain, `w` refuse without workers), rest of the life, due,
 --       item (`` none), channel (`` the list of the call), timeout, lead, mark, count of added fields, then these fields
 --       then how many calls, and per call: id, params, number of its shape, how many bytes the lead and the params have (`0`: they stand
@@ -17,6 +18,7 @@ local call, format = redis.call, string.format
 local calls, requests = KEYS[1], KEYS[2]
 local alone, no_id_twice = ARGV[3] ~= '1', ARGV[4] == '1'
 local words = alone and 4 or 5
+local DIGITS = { '1', '2', '3', '4', '5', '6', '7', '8', '9', [0] = '0' }
 local replies, total, accepted_in_all, seen = {}, 0, 0, {}
 
 local function taken_before(line, id)
@@ -88,24 +90,36 @@ local function take(f, first, many, ids, accepted)
   local last = alone and call('INCRBY', KEYS[3], many) - many
   local lives, apart, listed, soonest = {}, {}, {}, nil
   local dues, order = {}, {}
+  local tens, number, shape
   for i = 1, many do
     local place = accepted and accepted[i] or i
     local from = first + place * words - words
-    local id, params, shape, kept = ids[place], ARGV[from + 1], f.shapes[tonumber(ARGV[from + 2])], ARGV[from + 3]
-    local sequence = alone and format('%d', last + i) or ARGV[from + 4]
-    local asked = shape.lead .. params
+    local id, params, kept = ids[place], ARGV[from + 1], ARGV[from + 3]
+    if ARGV[from + 2] ~= number then number, shape = ARGV[from + 2], f.shapes[tonumber(ARGV[from + 2])] end
+    local sequence = ARGV[from + 4]
+    if alone then
+      -- To write a number anew costs more than to change its last digit.
+      local digit = (last + i) % 10
+      if digit == 0 or not tens then tens = last + i < 10 and '' or format('%d', (last + i - digit) / 10) end
+      sequence = tens .. DIGITS[digit]
+    end
     if kept == '0' then
       apart[#apart + 1] = id
-      apart[#apart + 1] = asked
-      asked = ''
+      apart[#apart + 1] = shape.lead .. params
     end
     local channel = shape.channel ~= '' and shape.channel or 'function:response:' .. id
     local entry = call('XADD', f.stream, '*', 'callId', id, 'params', params, 'responseChannel', channel,
       'proto', sequence .. ':' .. kept .. shape.mark, unpack(shape.fields))
     local a = i * 2 - 1
-    lives[a], lives[a + 1] = id, '1\nQ\n' .. entry .. '\n' .. sequence .. shape.rest .. kept .. '\n' .. asked
+    -- One long string and none on the way to it: the server reads every byte of each to find out whether it has it already.
+    lives[a] = id
+    if kept == '0' then
+      lives[a + 1] = '1\nQ\n' .. entry .. '\n' .. sequence .. shape.rest .. '0\n'
+    else
+      lives[a + 1] = '1\nQ\n' .. entry .. '\n' .. sequence .. shape.rest .. kept .. '\n' .. shape.lead .. params
+    end
     if f.paged then
-      listed[i] = id
+      if accepted then listed[i] = id end
       if shape.due ~= soonest and (not soonest or tonumber(shape.due) < tonumber(soonest)) then soonest = shape.due end
     else
       dues[a], dues[a + 1] = shape.due, id
@@ -116,9 +130,9 @@ local function take(f, first, many, ids, accepted)
   call('HSET', calls, unpack(lives))
   if #apart > 0 then call('HSET', requests, unpack(apart)) end
   if f.paged then
-    local number = format('%d', last + 1)
-    call('HSET', f.pages, number, table.concat(listed, '\n'))
-    dues, order = { soonest, '\1' .. number }, { number, '\1' .. number }
+    local page = format('%d', last + 1)
+    call('HSET', f.pages, page, accepted and table.concat(listed, '\n') or f.page)
+    dues, order = { soonest, '\1' .. page }, { page, '\1' .. page }
   end
   call('ZADD', f.due, unpack(dues))
   call('ZADD', f.index, unpack(order))
@@ -129,7 +143,7 @@ local at = 6
 for number = 1, tonumber(ARGV[5]) do
   local k = number * 8 - 5
   local f = { due = KEYS[k + 1], index = KEYS[k + 2], counts = KEYS[k + 3], idempotency = KEYS[k + 4], workers = KEYS[k + 6],
-    stream = KEYS[k + 7], pages = KEYS[k + 8], line = ARGV[at], name = ARGV[at + 1], paged = ARGV[at + 2] == '1', shapes = {} }
+    stream = KEYS[k + 7], pages = KEYS[k + 8], line = ARGV[at], name = ARGV[at + 1], page = ARGV[at + 2], paged = ARGV[at + 2] ~= '', shapes = {} }
   local about = call('HMGET', KEYS[k + 5], 'definition', 'max_backlog')
   f.known, f.limit = about[1], tonumber(about[2] or '')
   -- Nothing but their ids is to be looked at.

@@ -8,7 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_core::call::{CallCommand, CallState, Claim, step};
+use bytes::Bytes;
+use towpath_core::call::{CallCommand, CallRequest, CallState, Claim, step};
 use towpath_core::names::CallId;
 use towpath_core::store::{ClaimCalls, Delivery, StoreError};
 use towpath_core::time::{Timestamp, millis};
@@ -17,6 +18,7 @@ use super::entry::Entry;
 use super::load::Found;
 use super::take::delivery;
 use crate::pause::pause;
+use crate::record::{Life, write_request};
 use crate::room::Room;
 use crate::store::{RedisStore, Shared};
 
@@ -42,10 +44,9 @@ impl RedisStore {
             return None;
         }
         if self.serving(&room.function).await.is_ok_and(|serving| !serving.may_be_old()) && !self.was_served_by_old(&room.function) {
-            let delivered = entries.iter().map(|entry| self.claimed(room, want, entry, now)).collect::<Option<Vec<Found>>>()?;
-            let deliveries =
-                delivered.iter().zip(entries).map(|(found, entry)| delivery(&found.life.call, entry.request(&room.function), now));
-            let deliveries = deliveries.collect();
+            let claimed = entries.iter().map(|entry| self.claimed(room, want, entry, now)).collect::<Option<Vec<_>>>()?;
+            let (delivered, requests): (Vec<Found>, Vec<CallRequest>) = claimed.into_iter().unzip();
+            let deliveries = delivered.iter().zip(requests).map(|(found, request)| delivery(&found.life.call, request, now)).collect();
             self.shared.agenda.note(now + want.lease);
             if self.shared.held.put_unwritten(delivered) {
                 tokio::spawn(write_down_in_time(Arc::downgrade(&self.shared)));
@@ -59,8 +60,8 @@ impl RedisStore {
         want.in_process || self.shared.options.timing.all_workers_in_process
     }
 
-    /// The entry's call in the hands of a worker.
-    fn claimed(&self, room: &Arc<Room>, want: &ClaimCalls, entry: &Entry, now: Timestamp) -> Option<Found> {
+    /// The entry's call in the hands of a worker, and what is asked.
+    fn claimed(&self, room: &Arc<Room>, want: &ClaimCalls, entry: &Entry, now: Timestamp) -> Option<(Found, CallRequest)> {
         let waiting = entry.life()?;
         let deadline_is_far = now + SHORTEST < waiting.call.deadline;
         if !deadline_is_far || self.may_be_copy(entry) || self.shared.held.get(&waiting.call.call_id).is_some() {
@@ -69,7 +70,11 @@ impl RedisStore {
         let claim = Claim { worker: want.worker.clone(), lease: want.lease };
         let (call, _claimed) = step(waiting.call.clone(), CallCommand::Claim(claim), now);
         let life = Arc::new(waiting.with(call));
-        (life.call.state == CallState::Running).then(|| Found { room: Arc::clone(room), life, on_server: Some(Arc::new(waiting)) })
+        (life.call.state == CallState::Running).then(|| {
+            let request = entry.request(&room.function);
+            let asked = Some(asked_in(&waiting, &request));
+            (Found { room: Arc::clone(room), life, on_server: Some(Arc::new(waiting)), asked }, request)
+        })
     }
 
     fn may_be_copy(&self, entry: &Entry) -> bool {
@@ -141,6 +146,11 @@ impl RedisStore {
     }
 }
 
+/// What a record says of what was asked: nothing where that stands apart.
+fn asked_in(life: &Life, request: &CallRequest) -> Bytes {
+    if life.kept == 0 { Bytes::new() } else { Bytes::from(write_request(request)) }
+}
+
 /// A delivery that is not written down, on what the server has now. `None`: the call does not wait for this delivery any more.
 pub(super) fn rebased(mine: &Found, there: &Found) -> Option<Found> {
     let (waiting, running) = (&there.life, &mine.life);
@@ -148,7 +158,7 @@ pub(super) fn rebased(mine: &Found, there: &Found) -> Option<Found> {
         waiting.call.state == CallState::Queued && waiting.entry == running.entry && waiting.call.delivery + 1 == running.call.delivery;
     waits_for_it.then(|| {
         let life = Arc::new(waiting.with(running.call.clone()));
-        Found { room: Arc::clone(&mine.room), life, on_server: Some(Arc::clone(waiting)) }
+        Found { room: Arc::clone(&mine.room), life, on_server: Some(Arc::clone(waiting)), asked: None }
     })
 }
 

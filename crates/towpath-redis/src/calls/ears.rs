@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -29,13 +29,15 @@ pub(crate) struct Ears {
 struct Ear {
     token: u64,
     mailbox: Arc<Mailbox>,
-    /// The answer comes to our inbox, whoever gives it.
-    answer_comes_here: bool,
 }
 
 /// What was told to one who listens, and is not heard yet. Most hear one thing in their life.
 #[derive(Default)]
-struct Mailbox(Mutex<Mail>);
+struct Mailbox {
+    mail: Mutex<Mail>,
+    /// The answer comes to our inbox, whoever gives it.
+    answer_comes_here: AtomicBool,
+}
 
 #[derive(Default)]
 struct Mail {
@@ -46,7 +48,7 @@ struct Mail {
 impl Mailbox {
     fn put(&self, news: CallNews) {
         let listening = {
-            let mut mail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
             mail.told.push_back(news);
             mail.listening.take()
         };
@@ -56,7 +58,7 @@ impl Mailbox {
     }
 
     fn poll(&self, context: &Context<'_>) -> Poll<CallNews> {
-        let mut mail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
         match mail.told.pop_front() {
             Some(news) => Poll::Ready(news),
             None => {
@@ -97,7 +99,7 @@ impl Ears {
     pub(crate) fn tell_end(&self, call: &Call) {
         self.remember_end(&call.call_id);
         if let Some(ears) = self.lock().get(&call.call_id) {
-            let news = CallNews::Ended(Arc::new(call.clone()));
+            let news = CallNews::of_end(call);
             ears.iter().for_each(|ear| ear.mailbox.put(news.clone()));
         }
     }
@@ -124,18 +126,10 @@ impl Ears {
 
     /// Whether somebody listens; from now on the answer comes to our inbox.
     pub(crate) fn expect_answer(&self, call_id: &CallId) -> bool {
-        let mut listeners = self.lock();
-        let Some(ears) = listeners.get_mut(call_id) else { return false };
-        for ear in ears.iter_mut() {
-            ear.answer_comes_here = true;
-        }
-        true
-    }
-
-    fn needs_attaching(&self, call_id: &CallId, token: u64) -> bool {
         let listeners = self.lock();
-        let ear = listeners.get(call_id).and_then(|ears| ears.iter().find(|ear| ear.token == token));
-        ear.is_some_and(|ear| !ear.answer_comes_here)
+        let Some(ears) = listeners.get(call_id) else { return false };
+        ears.iter().for_each(|ear| ear.mailbox.answer_comes_here.store(true, Ordering::Release));
+        true
     }
 }
 
@@ -144,7 +138,7 @@ impl RedisStore {
         let ears = &self.shared.ears;
         let token = ears.next.fetch_add(1, Ordering::Relaxed);
         let mailbox = Arc::new(Mailbox::default());
-        ears.lock().entry(call_id.clone()).or_default().push(Ear { token, mailbox: Arc::clone(&mailbox), answer_comes_here: false });
+        ears.lock().entry(call_id.clone()).or_default().push(Ear { token, mailbox: Arc::clone(&mailbox) });
         Listener { store: self.clone(), call_id: call_id.clone(), token, since: self.shared.now(), mailbox, attaching: false }
     }
 
@@ -156,7 +150,7 @@ impl RedisStore {
             if call.state.has_ended() {
                 let after_we_listened = call.ended_at.is_some_and(|at| at >= since);
                 if after_we_listened && !self.shared.ears.ended_here(call_id) {
-                    self.shared.ears.tell(call_id, &CallNews::Ended(Arc::new(call.clone())));
+                    self.shared.ears.tell(call_id, &CallNews::of_end(call));
                 }
                 return Ok(());
             }
@@ -173,7 +167,7 @@ impl RedisStore {
 #[async_trait]
 impl CallWatch for Listener {
     async fn next(&mut self) -> CallNews {
-        if !self.attaching && self.store.shared.ears.needs_attaching(&self.call_id, self.token) {
+        if !self.attaching && !self.mailbox.answer_comes_here.load(Ordering::Acquire) {
             self.attaching = true;
             let (store, call_id, since) = (self.store.clone(), self.call_id.clone(), self.since);
             tokio::spawn(async move {

@@ -10,11 +10,21 @@ use super::entry;
 use super::moves::{Move, REPLY_KEPT_MS};
 use crate::keys::FunctionKeys;
 use crate::pieces::Writer;
-use crate::record::Life;
+use crate::record::{Life, write_outcome};
 use crate::script::{Args, ArgsPool};
 
 /// A word for an inbox that is as long as this is long enough.
 const WORD_MAX: usize = 64 * 1024;
+const PENDING: &str = "PENDING";
+
+/// How the script sees that nobody was faster.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// The lives begin as the host saw them.
+    Compared,
+    /// The calls are as the stream took them, and the entries that workers of this process have read are still pending.
+    Untouched,
+}
 
 /// The commands of a batch, in the order in which their kinds first came up.
 pub(super) struct Effects<'a> {
@@ -25,6 +35,7 @@ pub(super) struct Effects<'a> {
     elsewhere: Vec<Cmd>,
     /// One server has all keys.
     together: bool,
+    guard: Guard,
     pool: &'a ArgsPool,
 }
 
@@ -35,8 +46,8 @@ struct Command {
 }
 
 impl<'a> Effects<'a> {
-    pub(super) fn new(together: bool, pool: &'a ArgsPool) -> Self {
-        Self { names: Vec::new(), commands: Vec::new(), counts: Vec::new(), elsewhere: Vec::new(), together, pool }
+    pub(super) fn new(together: bool, guard: Guard, pool: &'a ArgsPool) -> Self {
+        Self { names: Vec::new(), commands: Vec::new(), counts: Vec::new(), elsewhere: Vec::new(), together, guard, pool }
     }
 
     /// Commands for other servers, to be sent first.
@@ -51,8 +62,9 @@ impl<'a> Effects<'a> {
             let name = if field.contains(':') { "COUNT" } else { "HINCRBY" };
             self.alone(name, key, [field.as_bytes(), n.to_string().as_bytes()]);
         }
+        self.commands.sort_by_key(|command| command.name != PENDING); // what is looked at comes before what is changed
         for Command { name, key, mut words } in self.commands {
-            if name == "ACKDEL" {
+            if name == "ACKDEL" || name == PENDING {
                 oldest_first(&mut words);
             }
             args.push(name);
@@ -117,10 +129,18 @@ impl<'a> Effects<'a> {
             return self.forget(keys, &one.before);
         };
         let (life, tail) = after.write(&keys.line);
-        let words = self.command("LIVES", &keys.calls, None);
-        words.number(place);
-        words.push(&life);
-        words.number(after.kept);
+        match one.asked.as_ref().filter(|_| self.guard == Guard::Untouched) {
+            Some(asked) => self.command("RECORDS", &keys.calls, None).written(|record| {
+                record.extend_from_slice(&life);
+                record.extend_from_slice(asked);
+            }),
+            None => {
+                let words = self.command("LIVES", &keys.calls, None);
+                words.number(place);
+                words.push(&life);
+                words.number(after.kept);
+            }
+        }
         if let Some(tail) = &tail {
             self.add("HSET", &keys.outcomes, [id, tail]);
         }
@@ -132,7 +152,7 @@ impl<'a> Effects<'a> {
         self.move_entry(keys, &one.before, after);
         self.move_counts(keys, &one.before, after);
         if one.ends() {
-            self.tell_end(&one.before, after, (&life, tail.as_deref()), &[own_inbox, one.heard_on.as_deref().unwrap_or_default()]);
+            self.tell_end(&one.before, after, &[own_inbox, one.heard_on.as_deref().unwrap_or_default()]);
         } else if one.is_put_off() {
             self.tell_change(&one.before, own_inbox);
         }
@@ -160,7 +180,9 @@ impl<'a> Effects<'a> {
         let sequence = before.sequence.to_string();
         let (was, is) = (before.call.state, after.call.state);
         let leaves = !before.entry.is_empty() && after.entry.is_empty();
-        if leaves {
+        if leaves && self.guard == Guard::Untouched {
+            self.command(PENDING, &keys.stream, Some(&keys.group)).push(&before.entry);
+        } else if leaves {
             // Nobody shall read what is over. And entries of old callers carry no mark that tells a finished one from a new one, so they
             // do not stay until the stream is trimmed.
             let delete = was == S::Queued || from_an_old_caller(before);
@@ -203,16 +225,13 @@ impl<'a> Effects<'a> {
     }
 
     /// Tells everybody who waits, except where it is known already.
-    fn tell_end(&mut self, before: &'a Life, after: &Life, (life, tail): (&[u8], Option<&[u8]>), known_on: &[&str]) {
-        let id = after.call.call_id.as_str().as_bytes();
+    fn tell_end(&mut self, before: &'a Life, after: &Life, known_on: &[&str]) {
         for channel in before.channels.iter().filter(|channel| !known_on.contains(&channel.as_str())) {
             if entry::is_inbox(channel) {
                 let mut news = Writer::default();
-                news.put(b'i', id);
-                // What was asked is known where it was asked.
-                news.put(b'l', life);
-                if let Some(tail) = tail {
-                    news.put(b't', tail);
+                news.put(b'i', after.call.call_id.as_str().as_bytes());
+                if let Some(outcome) = &after.call.outcome {
+                    news.put(b'o', &write_outcome(outcome));
                 }
                 self.tell_inbox(channel, &news.done());
             } else {

@@ -12,7 +12,7 @@ use towpath_core::store::{CallNews, StoreError};
 use crate::link::Exclusive;
 use crate::pause::pause;
 use crate::pieces::Pieces;
-use crate::record::{Life, read_tail};
+use crate::record::read_outcome;
 use crate::registry::Serving;
 use crate::room::Room;
 use crate::store::{RedisStore, Shared};
@@ -209,20 +209,13 @@ impl<'a> Answers<'a> {
     fn read(&mut self) -> Option<(CallId, CallNews)> {
         let Some((b'i', id)) = self.pieces.next()? else { return None };
         let call_id = CallId::new(std::str::from_utf8(id).ok()?).ok()?;
-        let (mut life, mut tail) = (None, None);
+        let mut news = CallNews::Changed;
         while let Some(Some((tag, text))) = self.pieces.next_if(|piece| piece.is_some_and(|(tag, _)| tag != b'i')) {
-            match tag {
-                b'l' => life = Some(text),
-                b't' => tail = Some(text),
-                _from_a_newer_version => {}
+            if tag == b'o' {
+                news = CallNews::Ended(Arc::new(read_outcome(text)?));
             }
         }
-        let Some(life) = life else { return Some((call_id, CallNews::Changed)) };
-        let mut call = Life::read_bare(&call_id, life).ok()?.call;
-        if let Some(tail) = tail {
-            read_tail(&mut call, tail).ok()?;
-        }
-        Some((call_id, CallNews::Ended(Arc::new(call))))
+        Some((call_id, news))
     }
 }
 
@@ -269,7 +262,7 @@ mod tests {
         let mut word = Writer::default();
         word.put(b'i', b"one");
         word.put(b'i', b"two");
-        word.put(b'l', b"no life");
+        word.put(b'o', b"no outcome");
         let mut word = word.done();
         assert_eq!(ids(&word), (vec!["one".to_owned()], true));
         word.truncate(8);

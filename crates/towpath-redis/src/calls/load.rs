@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use redis::{Cmd, Value};
 use towpath_core::call::{Call, CallRequest};
 use towpath_core::inspect::CallView;
@@ -29,17 +30,20 @@ pub(crate) struct Found {
     pub(crate) life: Arc<Life>,
     /// What the server has, when it does not know of the latest delivery yet.
     pub(crate) on_server: Option<Arc<Life>>,
+    /// What was asked, as its record has it, if the server may still have the call as the stream took it.
+    pub(crate) asked: Option<Bytes>,
 }
 
 impl Found {
     /// A call as the server has it.
     pub(crate) fn new(room: Arc<Room>, life: impl Into<Arc<Life>>) -> Self {
-        Self { room, life: life.into(), on_server: None }
+        Self { room, life: life.into(), on_server: None, asked: None }
     }
 
     /// From what the server has to what was decided.
     pub(crate) fn moved_to(&self, after: Call) -> Move {
-        Move::new(Arc::clone(self.on_server.as_ref().unwrap_or(&self.life)), after)
+        let before = Arc::clone(self.on_server.as_ref().unwrap_or(&self.life));
+        Move { asked: self.asked.clone(), ..Move::new(before, after) }
     }
 }
 

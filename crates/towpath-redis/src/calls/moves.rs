@@ -3,12 +3,14 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use redis::Value;
 use towpath_core::call::{Call, CallCommand, CallReply, CallState, step};
 use towpath_core::names::CallId;
 use towpath_core::store::{CallNews, Ended, StoreError};
 use towpath_core::time::Timestamp;
 
-use super::effects::Effects;
+use super::effects::{Effects, Guard};
 use super::load::Found;
 use crate::lane::heard;
 use crate::record::Life;
@@ -27,24 +29,28 @@ pub(crate) struct Move {
     /// `None`: it is forgotten.
     pub(crate) after: Option<Arc<Life>>,
     pub(super) heard_on: Option<String>,
+    /// A worker of this process has read the call from the stream, and this was asked.
+    pub(super) asked: Option<Bytes>,
 }
 
 impl Move {
     fn to(before: Arc<Life>, after: Life) -> Self {
-        Self { before, after: Some(Arc::new(after)), heard_on: None }
+        Self { before, after: Some(Arc::new(after)), heard_on: None, asked: None }
     }
 
     /// From what was seen to what was decided.
     pub(crate) fn new(before: impl Into<Arc<Life>>, after: Call) -> Self {
         let before = before.into();
         let entry = if leaves_the_stream(&before, &after) { String::new() } else { before.entry.clone() };
-        let life = before.next(entry, before.channels.clone(), after);
+        // Whoever waits is told with the end itself, and nobody after it.
+        let channels = if after.state.has_ended() { Arc::default() } else { Arc::clone(&before.channels) };
+        let life = before.next(entry, channels, after);
         Self::to(before, life)
     }
 
     /// From what was seen to nothing.
     pub(crate) fn forget(before: impl Into<Arc<Life>>) -> Self {
-        Self { before: before.into(), after: None, heard_on: None }
+        Self { before: before.into(), after: None, heard_on: None, asked: None }
     }
 
     /// The same call with one more list on which somebody waits for it.
@@ -58,6 +64,12 @@ impl Move {
     pub(crate) fn outside(before: Life) -> Self {
         let life = before.next(String::new(), before.channels.clone(), before.call.clone());
         Self::to(Arc::new(before), life)
+    }
+
+    /// Whether it is of a call that a worker of this process has read, and nobody has touched since as far as is known.
+    fn is_of_what_was_read(&self) -> bool {
+        let asked_as_kept = self.asked.as_ref().is_some_and(|asked| asked.len() == self.before.kept);
+        asked_as_kept && self.before.version == 1 && self.acknowledges()
     }
 
     /// Whether an entry of the stream is acknowledged with it.
@@ -169,34 +181,51 @@ impl RedisStore {
         for (done, (_, one)) in done.iter_mut().zip(&moves) {
             *done = seen.insert(&one.before.call.call_id); // of two changes of one call the second has seen an old version
         }
-        loop {
-            let open: Vec<usize> = (0..moves.len()).filter(|place| done[*place]).collect();
-            if open.is_empty() {
-                return Ok(done);
-            }
-            let changed = self.run_moves(&open.iter().map(|place| &moves[*place]).collect::<Vec<_>>()).await?;
+        let (read, mut open): (Vec<usize>, Vec<usize>) =
+            (0..moves.len()).filter(|place| done[*place]).partition(|place| moves[*place].1.is_of_what_was_read());
+        let pick = |places: &[usize]| places.iter().map(|place| &moves[*place]).collect::<Vec<_>>();
+        if !read.is_empty() && !self.run_moves_of_read(&pick(&read)).await? {
+            open.extend(read);
+        }
+        while !open.is_empty() {
+            let changed = self.run_moves(&pick(&open)).await?;
             if changed.is_empty() {
-                return Ok(done);
+                break;
             }
             for place in changed {
                 done[*open.get(place).ok_or_else(|| StoreError::Corrupt("a move that was not asked for was refused".to_owned()))?] = false;
             }
+            open.retain(|place| done[*place]);
         }
+        Ok(done)
+    }
+
+    /// Makes changes of calls that workers of this process have read from the stream, if nobody has touched one since. `false`: somebody
+    /// has, so all are to be compared. What was acknowledged does no harm then, for the records still say that the calls wait.
+    async fn run_moves_of_read(&self, moves: &[&(Arc<Room>, Arc<Move>)]) -> Result<bool, StoreError> {
+        Ok(self.send_moves(moves, Guard::Untouched).await?.is_empty())
     }
 
     /// Makes these changes, or says which calls have changed and makes none. They are of one function, unless one server has all keys.
     async fn run_moves(&self, moves: &[&(Arc<Room>, Arc<Move>)]) -> Result<Vec<usize>, StoreError> {
+        let places = self.send_moves(moves, Guard::Compared).await?;
+        Ok(places.iter().filter_map(value::number).filter_map(|place| usize::try_from(place - 1).ok()).collect())
+    }
+
+    /// Sends changes with what the script shall look at first. What it gives is empty when they are made.
+    async fn send_moves(&self, moves: &[&(Arc<Room>, Arc<Move>)], guard: Guard) -> Result<Vec<Value>, StoreError> {
         let shared = &self.shared;
         let mut args = shared.pool.take();
         args.number(moves.len());
+        args.flag(guard == Guard::Untouched);
         for (_, one) in moves {
             args.push(one.before.call.call_id.as_str());
         }
-        for (_, one) in moves {
+        for (_, one) in moves.iter().filter(|_| guard == Guard::Compared) {
             args.written(|text| one.before.write_head(text));
         }
         let inboxes: Vec<Arc<str>> = moves.iter().map(|(room, _)| shared.inbox_of(room)).collect();
-        let mut effects = Effects::new(!shared.link.is_cluster(), &shared.pool);
+        let mut effects = Effects::new(!shared.link.is_cluster(), guard, &shared.pool);
         for (place, ((room, one), inbox)) in (1..).zip(moves.iter().zip(&inboxes)) {
             effects.gather(&room.keys, inbox, place, one);
         }
@@ -207,9 +236,7 @@ impl RedisStore {
         let names: Vec<&str> = keys.iter().map(|name| &**name).collect();
         let moved = shared.run_durably(&MOVE, &names, &args).await;
         shared.pool.put(args);
-        let (reply, _) = moved?;
-        let places = value::array("the move of calls", reply)?;
-        Ok(places.iter().filter_map(value::number).filter_map(|place| usize::try_from(place - 1).ok()).collect())
+        value::array("the move of calls", moved?.0)
     }
 
     /// Tells this process what it needs to know of changes that were just made; the script has told the others that wait for answers.

@@ -132,7 +132,7 @@ impl RedisStore {
         };
         while let Some(found) = self.load(&call_id).await? {
             if found.life.call.state.has_ended() {
-                self.shared.ears.tell(&call_id, &CallNews::Ended(Arc::new(found.life.call.clone())));
+                self.shared.ears.tell(&call_id, &CallNews::of_end(&found.life.call));
                 return Ok(());
             }
             let after = answered(&found, &answer, self.shared.now());

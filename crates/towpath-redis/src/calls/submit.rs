@@ -192,7 +192,7 @@ impl RedisStore {
             let paged = !cluster && of_function.len() >= PAGED_FROM;
             args.push(Keys::line(&room.function));
             args.push(room.function.name.as_str());
-            args.flag(paged);
+            args.written(|page| of_function.iter().filter(|_| paged).for_each(|one| list(page, &one.call.call_id)));
             write_calls(&of_function, &room.keys.line, (now, paged, cluster), &mut args);
             names.extend(room.keys.of_submits());
         }
@@ -213,6 +213,14 @@ impl RedisStore {
         }
         Ok(judged.into_iter().flatten().collect())
     }
+}
+
+/// Puts a call on a page.
+fn list(page: &mut Vec<u8>, call_id: &CallId) {
+    if !page.is_empty() {
+        page.push(b'\n');
+    }
+    page.extend_from_slice(call_id.as_str().as_bytes());
 }
 
 /// The places of each function's calls. Most batches are of one.

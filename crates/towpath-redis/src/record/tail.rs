@@ -11,15 +11,8 @@ use crate::pieces::{Pieces, Writer};
 /// The tail of a call; empty when there is nothing to say.
 pub(crate) fn write_tail(call: &Call) -> Vec<u8> {
     let mut out = Writer::default();
-    match &call.outcome {
-        None => {}
-        Some(Outcome::Ok(data)) => out.put(b'O', data.as_bytes()),
-        Some(Outcome::Failed(failure)) => write_failure(&mut out, b'F', failure),
-        Some(Outcome::TimedOut) => out.put(b'T', b""),
-        Some(Outcome::Expired) => out.put(b'X', b""),
-        Some(Outcome::Cancelled) => out.put(b'K', b""),
-        Some(Outcome::Dead { reason: DeadReason::Exhausted, failure }) => write_failure(&mut out, b'E', failure),
-        Some(Outcome::Dead { reason: DeadReason::Poisoned, failure }) => write_failure(&mut out, b'P', failure),
+    if let Some(outcome) = &call.outcome {
+        put_outcome(&mut out, outcome);
     }
     if let Some(failure) = &call.last_failure {
         write_failure(&mut out, b'L', failure);
@@ -28,6 +21,25 @@ pub(crate) fn write_tail(call: &Call) -> Vec<u8> {
         out.put(b'R', replay.as_str().as_bytes());
     }
     out.done()
+}
+
+/// An outcome by itself.
+pub(crate) fn write_outcome(outcome: &Outcome) -> Vec<u8> {
+    let mut out = Writer::default();
+    put_outcome(&mut out, outcome);
+    out.done()
+}
+
+fn put_outcome(out: &mut Writer, outcome: &Outcome) {
+    match outcome {
+        Outcome::Ok(data) => out.put(b'O', data.as_bytes()),
+        Outcome::Failed(failure) => write_failure(out, b'F', failure),
+        Outcome::TimedOut => out.put(b'T', b""),
+        Outcome::Expired => out.put(b'X', b""),
+        Outcome::Cancelled => out.put(b'K', b""),
+        Outcome::Dead { reason: DeadReason::Exhausted, failure } => write_failure(out, b'E', failure),
+        Outcome::Dead { reason: DeadReason::Poisoned, failure } => write_failure(out, b'P', failure),
+    }
 }
 
 /// A failure's own pieces stand inside its piece.
@@ -47,16 +59,9 @@ pub(crate) fn read_tail(call: &mut Call, bytes: &[u8]) -> Result<(), StoreError>
     let broken = || StoreError::Corrupt(format!("the outcome of call '{id}' is not one"));
     for piece in Pieces::of(bytes) {
         let (tag, value) = piece.ok_or_else(broken)?;
-        let failure = || read_failure(value).ok_or_else(broken);
         match tag {
-            b'O' => call.outcome = Some(Outcome::Ok(payload(value))),
-            b'F' => call.outcome = Some(Outcome::Failed(failure()?)),
-            b'T' => call.outcome = Some(Outcome::TimedOut),
-            b'X' => call.outcome = Some(Outcome::Expired),
-            b'K' => call.outcome = Some(Outcome::Cancelled),
-            b'E' => call.outcome = Some(Outcome::Dead { reason: DeadReason::Exhausted, failure: failure()? }),
-            b'P' => call.outcome = Some(Outcome::Dead { reason: DeadReason::Poisoned, failure: failure()? }),
-            b'L' => call.last_failure = Some(failure()?),
+            _ if OUTCOMES.contains(&tag) => call.outcome = Some(outcome_of(tag, value).ok_or_else(broken)?),
+            b'L' => call.last_failure = Some(read_failure(value).ok_or_else(broken)?),
             b'R' => {
                 let text = std::str::from_utf8(value).map_err(|_| broken())?;
                 call.replayed_as = Some(CallId::new(text).map_err(|_| broken())?);
@@ -65,6 +70,28 @@ pub(crate) fn read_tail(call: &mut Call, bytes: &[u8]) -> Result<(), StoreError>
         }
     }
     Ok(())
+}
+
+/// The letters of outcomes.
+const OUTCOMES: &[u8] = b"OFTXKEP";
+
+/// Reads what [`write_outcome`] wrote.
+pub(crate) fn read_outcome(bytes: &[u8]) -> Option<Outcome> {
+    let (tag, value) = Pieces::of(bytes).next()??;
+    outcome_of(tag, value)
+}
+
+fn outcome_of(tag: u8, value: &[u8]) -> Option<Outcome> {
+    Some(match tag {
+        b'O' => Outcome::Ok(payload(value)),
+        b'F' => Outcome::Failed(read_failure(value)?),
+        b'T' => Outcome::TimedOut,
+        b'X' => Outcome::Expired,
+        b'K' => Outcome::Cancelled,
+        b'E' => Outcome::Dead { reason: DeadReason::Exhausted, failure: read_failure(value)? },
+        b'P' => Outcome::Dead { reason: DeadReason::Poisoned, failure: read_failure(value)? },
+        _other => return None,
+    })
 }
 
 fn read_failure(bytes: &[u8]) -> Option<Failure> {

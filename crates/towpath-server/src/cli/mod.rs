@@ -120,6 +120,7 @@ fn in_runtime(cli: Cli, out: Output) -> Result<Exit, Failure> {
     // Whoever connects over TLS needs it; a second installation is refused and does no harm.
     let _installed_before = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = match &cli.command {
+        Command::Bench(args) if args.is_one_side() => tokio::runtime::Builder::new_current_thread().enable_all().build(),
         Command::Dev(_) | Command::Serve(_) | Command::Worker(_) | Command::Bench(_) => {
             tokio::runtime::Builder::new_multi_thread().enable_all().build()
         }

@@ -30,8 +30,9 @@ impl Towpath {
     /// If the store's reply is lost, the same id is sent again, so that it is still one call.
     pub async fn submit(&self, call: NewCall) -> Result<SubmittedCall, CallError> {
         let (timeout, retain) = check_bounds(&call)?;
-        let find_until = self.clock().now() + call.wait_for_function;
-        let function = match self.functions().get(&call.function, self.clock().now()) {
+        let now = self.clock().now();
+        let find_until = now + call.wait_for_function;
+        let function = match self.functions().get(&call.function, now) {
             Some(known) => known,
             None => Box::pin(self.find_function(&call.function, find_until)).await?,
         };

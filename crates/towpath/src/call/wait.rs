@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_core::call::{Call, Outcome};
+use towpath_core::call::Outcome;
 use towpath_core::inspect::CallView;
 use towpath_core::names::CallId;
 use towpath_core::store::{CallNews, CallWatch, Durability, StoreError};
@@ -71,7 +71,7 @@ impl SubmittedCall {
         let mut looks_left = LOOKS;
         while looks_left > 0 {
             match caller.listen(watch.as_mut(), patience_until).await {
-                Heard::Ended(call) => return caller.result(call.outcome.as_ref()),
+                Heard::Ended(outcome) => return caller.result(Some(&outcome)),
                 Heard::Doubts => {}
                 Heard::NothingInTime => {
                     looks_left -= 1;
@@ -98,7 +98,7 @@ struct Caller {
 
 /// What somebody who waits for an end heard.
 enum Heard {
-    Ended(Arc<Call>),
+    Ended(Arc<Outcome>),
     /// The call may be gone.
     Doubts,
     NothingInTime,
@@ -110,18 +110,16 @@ impl Caller {
         let ended = async {
             loop {
                 match watch.next().await {
-                    CallNews::Ended(call) => return Heard::Ended(call),
+                    CallNews::Ended(outcome) => return Heard::Ended(outcome),
                     CallNews::Doubtful => return Heard::Doubts,
                     CallNews::Changed => {}
                 }
             }
         };
-        let clock = self.towpath.clock();
         tokio::select! {
             biased;
             heard = ended => heard,
-            // Made only when it is polled: a call that is answered at once needs no timer.
-            () = async { clock.sleep_until(until).await } => Heard::NothingInTime,
+            () = self.towpath.patience().until(until, self.towpath.clock()) => Heard::NothingInTime,
         }
     }
 

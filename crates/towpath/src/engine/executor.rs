@@ -28,13 +28,15 @@ pub(crate) fn start(desk: &Arc<Desk>, deliveries: Vec<Delivery>, wait: Duration)
         // have been faster; then this one waits in hand.
         let served = desk.served(&delivery.request.function);
         let served = served.map(|served| (Arc::clone(served), desk.permits().try_acquire(&served.permits)));
-        tokio::spawn(run(Arc::clone(desk), served, Work { delivery, wait }, ticket, stop)).abort_handle()
+        let work = Work { delivery: Box::new(delivery), wait };
+        tokio::spawn(run(Arc::clone(desk), served, work, ticket, stop)).abort_handle()
     });
 }
 
 /// A delivery, and how long until it is its turn.
 struct Work {
-    delivery: Delivery,
+    // In a box, because it goes through several hands, and each of them would keep room for it.
+    delivery: Box<Delivery>,
     wait: Duration,
 }
 

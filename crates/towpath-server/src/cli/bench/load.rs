@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 use towpath::{FloorGauge, FunctionKey, FunctionName, NewCall, Payload, Towpath};
 
 use super::place::Place;
+use super::thread::on_one_thread;
 use super::worker::Worker;
 use super::{PARAMS, WARM_UP, blocking, failed, micros};
 use crate::cli::failure::Failure;
@@ -40,7 +41,16 @@ impl Measured {
     }
 }
 
+/// Puts a load on a store. On a server its two sides are processes with one thread each.
 pub(super) async fn run(place: &Place, load: Load) -> Result<Measured, Failure> {
+    if !place.is_shared() {
+        return run_here(place, load).await;
+    }
+    let place = place.clone();
+    on_one_thread(move || async move { run_here(&place, load).await }).await
+}
+
+async fn run_here(place: &Place, load: Load) -> Result<Measured, Failure> {
     let towpath = super::open(&place.url).await?;
     let worker = Worker::start(place, &towpath, load.functions, load.in_flight.max(16)).await?;
     calls_until(place, &towpath, load, time::now() + WARM_UP).await?;

@@ -16,6 +16,7 @@ mod plot;
 mod process;
 mod report;
 mod tasks;
+mod thread;
 mod worker;
 
 use std::fmt::Display;
@@ -131,6 +132,11 @@ pub(crate) async fn run(globals: &Globals, out: Output, mut args: BenchArgs) -> 
 }
 
 impl BenchArgs {
+    /// Whether this process is only one side of a measurement.
+    pub(crate) const fn is_one_side(&self) -> bool {
+        self.side.is_some()
+    }
+
     fn wants(&self, measurement: Measurement) -> bool {
         self.only.is_empty() || self.only.contains(&measurement)
     }

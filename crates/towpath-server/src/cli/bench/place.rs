@@ -1,6 +1,7 @@
 //! Where a measurement happens: a folder of its own, or keys of its own on a Redis that somebody names. Gone when it is over.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use towpath::FloorGauge;
@@ -43,7 +44,7 @@ impl Target {
         let (url, folder) = match self {
             Self::Folder(inside) => {
                 let folder = Folder::make(&inside.join(format!(".towpath-{tag}")))?;
-                (folder.store_url(), Some(folder))
+                (folder.store_url(), Some(Arc::new(folder)))
             }
             Self::Redis(url) => (with_prefix(url, &format!("towpath-{tag}keys")), None),
         };
@@ -59,14 +60,15 @@ impl Target {
     }
 }
 
-/// One measurement's own place.
+/// One measurement's own place. Clones are the same.
+#[derive(Clone)]
 pub(super) struct Place {
     /// The store.
     pub(super) url: String,
     /// Stands in every name and key that the measurement makes, and nowhere else.
     pub(super) tag: String,
     /// `None`: it is on a server.
-    pub(super) folder: Option<Folder>,
+    pub(super) folder: Option<Arc<Folder>>,
 }
 
 impl Place {
