@@ -47,12 +47,12 @@ impl Keys {
         FunctionKeys {
             calls: if self.together { self.calls() } else { own("calls") },
             line,
-            requests: own("requests"),
+            requests: if self.together { format!("{}:requests", self.prefix) } else { own("requests") },
             outcomes: own("outcomes"),
             progress: own("progress"),
             due: own("due"),
             index: own("index"),
-            pages: own("pages"),
+            pages: if self.together { format!("{}:pages", self.prefix) } else { own("pages") },
             ready: own("ready"),
             aside: own("aside"),
             dead: own("dead"),
@@ -170,7 +170,7 @@ pub(crate) struct FunctionKeys {
     pub(crate) calls: String,
     /// How the function stands in a record: scope, tab, name, and if it is not the first of its streams one more tab and which it is.
     pub(crate) line: String,
-    /// Hash: call id -> its request.
+    /// Hash: call id -> its request. One for all functions if one server has all keys.
     pub(crate) requests: String,
     /// Hash: call id -> outcome, latest failure, replay.
     pub(crate) outcomes: String,
@@ -180,7 +180,7 @@ pub(crate) struct FunctionKeys {
     pub(crate) due: String,
     /// Sorted set: call id, or page, by submit sequence.
     pub(crate) index: String,
-    /// Hash: the first submit sequence of calls that came together -> their ids.
+    /// Hash: the first submit sequence of calls that came together -> their ids. One for all functions if one server has all keys.
     pub(crate) pages: String,
     /// Sorted set: queued calls that are no longer in the stream, by submit sequence. They are delivered first.
     pub(crate) ready: String,
@@ -202,8 +202,8 @@ pub(crate) struct FunctionKeys {
 
 impl FunctionKeys {
     /// What a submit looks at and writes to, besides the calls themselves, in the order in which its script wants it.
-    pub(crate) fn of_submits(&self) -> [&str; 8] {
-        [&self.due, &self.index, &self.counts, &self.idempotency, &self.definition, &self.workers, &self.stream, &self.pages]
+    pub(crate) fn of_submits(&self) -> [&str; 7] {
+        [&self.due, &self.index, &self.counts, &self.idempotency, &self.definition, &self.workers, &self.stream]
     }
 }
 
@@ -240,7 +240,7 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
             ("lock:index" | "lock:used", false) | ("limit:index" | "limit:over", true) => Some(&["zset"]),
             ("lock:audit", false) => Some(&["list"]),
             (set, _) if set.starts_with("lock:exec:") => Some(&["set"]),
-            ("workers" | "where" | "calls" | "config" | "losses", false) => Some(&["hash"]),
+            ("workers" | "where" | "calls" | "requests" | "pages" | "config" | "losses", false) => Some(&["hash"]),
             ("sequence", false) | ("incarnation", _) | ("confirmed", true) => Some(&["string"]),
             _ => None,
         };
@@ -367,6 +367,8 @@ mod tests {
             (keys.heartbeats(), "zset"),
             (keys.whereabouts(), "hash"),
             (keys.calls(), "hash"),
+            (Keys::new("mine", true).function(&function("wf-7", "a")).requests, "hash"),
+            (Keys::new("mine", true).function(&function("wf-7", "a")).pages, "hash"),
             (keys.sequence(), "string"),
             (keys.incarnation(), "string"),
             (format!("{}:{{7}}", keys.incarnation()), "string"),

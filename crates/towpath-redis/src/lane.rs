@@ -1,5 +1,6 @@
 //! Adaptive batching without timers: whatever has piled up while the last flush was under way goes with the next one.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,25 +10,51 @@ use towpath_core::store::StoreError;
 
 /// More than this does not go with one flush: a script should not keep the server from others for long.
 pub(crate) const BATCH_MAX: usize = 256;
+/// Among so many of those that have waited longest the ones of a kind are looked for.
+const LOOKED_THROUGH: usize = 4 * BATCH_MAX;
+
+/// A question that costs less together with others of its kind.
+pub(crate) trait Kind {
+    /// Questions with the same number are of a kind.
+    fn kind(&self) -> usize {
+        0
+    }
+}
 
 /// A queue of questions that are asked together.
 pub(crate) struct Lane<Q, A> {
     waiting: Mutex<Waiting<Q, A>>,
+    /// How many flushes may be under way at once.
+    flushes_max: usize,
+}
+
+impl<Q, A> Lane<Q, A> {
+    /// A lane in which a full batch does not wait for the flush that is under way: the server shall find it when it is done with that.
+    /// So it may overtake, and nobody may mind.
+    pub(crate) fn wide() -> Self {
+        Self { flushes_max: 2, ..Self::default() }
+    }
 }
 
 struct Waiting<Q, A> {
     questions: Vec<Q>,
     askers: Vec<oneshot::Sender<Result<A, StoreError>>>,
-    flushing: bool,
+    /// How many flushes are under way.
+    flushes: usize,
+}
+
+/// How many questions are worth a flush beside so many others.
+const fn enough_beside(others: usize) -> usize {
+    if others == 0 { 1 } else { BATCH_MAX }
 }
 
 impl<Q, A> Default for Lane<Q, A> {
     fn default() -> Self {
-        Self { waiting: Mutex::new(Waiting { questions: Vec::new(), askers: Vec::new(), flushing: false }) }
+        Self { waiting: Mutex::new(Waiting { questions: Vec::new(), askers: Vec::new(), flushes: 0 }), flushes_max: 1 }
     }
 }
 
-impl<Q: Send + 'static, A: Send + 'static> Lane<Q, A> {
+impl<Q: Kind + Send + 'static, A: Send + 'static> Lane<Q, A> {
     /// Puts a question in the queue and returns where its answer will come. `flush` answers a whole batch, one answer each.
     pub(crate) fn ask_one<F>(
         self: &Arc<Self>,
@@ -74,7 +101,9 @@ impl<Q: Send + 'static, A: Send + 'static> Lane<Q, A> {
                 waiting.questions.push(question);
                 waiting.askers.push(sender);
             }
-            !mem::replace(&mut waiting.flushing, true)
+            let wanted = waiting.questions.len() >= enough_beside(waiting.flushes) && waiting.flushes < self.flushes_max;
+            waiting.flushes += usize::from(wanted);
+            wanted
         };
         if must_start {
             let lane = Arc::clone(self);
@@ -90,20 +119,50 @@ impl<Q: Send + 'static, A: Send + 'static> Lane<Q, A> {
     #[expect(clippy::type_complexity, reason = "a batch is two lists, and has no other name")]
     fn next_batch(&self) -> Option<(Vec<Q>, Vec<oneshot::Sender<Result<A, StoreError>>>)> {
         let mut waiting = self.lock();
-        if waiting.questions.is_empty() {
-            waiting.flushing = false;
+        if waiting.questions.len() < enough_beside(waiting.flushes - 1) {
+            waiting.flushes -= 1;
             return None;
         }
         if waiting.questions.len() <= BATCH_MAX {
             return Some((mem::take(&mut waiting.questions), mem::take(&mut waiting.askers)));
         }
-        Some((waiting.questions.drain(..BATCH_MAX).collect(), waiting.askers.drain(..BATCH_MAX).collect()))
+        let of_a_kind = first_of_a_kind(&waiting.questions[..waiting.questions.len().min(LOOKED_THROUGH)]);
+        Some((take(&mut waiting.questions, &of_a_kind), take(&mut waiting.askers, &of_a_kind)))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Waiting<Q, A>> {
         // Nothing in here can panic half way.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The places of a full batch: all of the kind of the first, then all of the kind of the first that is left, and so on. Who waits longest
+/// is always among them.
+fn first_of_a_kind<Q: Kind>(questions: &[Q]) -> Vec<usize> {
+    let mut kinds: HashMap<usize, usize> = HashMap::new();
+    let mut by_kind: Vec<Vec<usize>> = Vec::new();
+    for (place, question) in questions.iter().enumerate() {
+        let number = *kinds.entry(question.kind()).or_insert(by_kind.len());
+        if number == by_kind.len() {
+            by_kind.push(Vec::new());
+        }
+        by_kind[number].push(place);
+    }
+    let mut batch: Vec<usize> = by_kind.into_iter().flatten().take(BATCH_MAX).collect();
+    batch.sort_unstable();
+    batch
+}
+
+/// Takes what stands at these places, the lowest of which comes first.
+fn take<T>(all: &mut Vec<T>, places: &[usize]) -> Vec<T> {
+    let (mut taken, mut places) = (Vec::with_capacity(places.len()), places.iter().peekable());
+    let mut left = Vec::with_capacity(all.len() - taken.capacity());
+    for (place, one) in all.drain(..).enumerate() {
+        let is_meant = places.next_if(|meant| **meant == place).is_some();
+        if is_meant { &mut taken } else { &mut left }.push(one);
+    }
+    *all = left;
+    taken
 }
 
 fn answer<A>(askers: Vec<oneshot::Sender<Result<A, StoreError>>>, answers: Result<Vec<A>, StoreError>) {
@@ -127,5 +186,42 @@ pub(crate) async fn heard<A>(receiver: oneshot::Receiver<Result<A, StoreError>>)
     match receiver.await {
         Ok(answer) => answer,
         Err(_) => Err(StoreError::Unknown("the batch it went with was given up".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy)]
+    struct Of(usize);
+
+    impl Kind for Of {
+        fn kind(&self) -> usize {
+            self.0
+        }
+    }
+
+    #[test]
+    fn those_of_a_kind_go_together_and_nobody_is_passed_over_for_ever() {
+        // A hundred kinds in turn: five of each are waiting.
+        let mut waiting: Vec<Of> = (0..500).map(|number| Of(number % 100)).collect();
+        let places = first_of_a_kind(&waiting);
+        let batch = take(&mut waiting, &places);
+        assert_eq!((batch.len(), waiting.len()), (BATCH_MAX, 500 - BATCH_MAX));
+        let of = |all: &[Of], kind| all.iter().filter(|one| one.0 == kind).count();
+        for kind in 0..51 {
+            assert_eq!(of(&batch, kind), 5, "kind {kind} goes together");
+        }
+        assert_eq!((of(&batch, 51), of(&waiting, 51)), (1, 4), "the last one fills the batch up");
+        assert_eq!(waiting[0].0, 52, "and who waits longest is the first of the next");
+    }
+
+    #[test]
+    fn without_kinds_the_first_go_first() {
+        let mut waiting: Vec<usize> = (0..BATCH_MAX + 9).collect();
+        let places = first_of_a_kind(&vec![Of(7); waiting.len()]);
+        assert_eq!(take(&mut waiting, &places), (0..BATCH_MAX).collect::<Vec<_>>());
+        assert_eq!(waiting, (BATCH_MAX..BATCH_MAX + 9).collect::<Vec<_>>());
     }
 }

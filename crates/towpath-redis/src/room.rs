@@ -15,17 +15,30 @@ use crate::calls::shape::ToSubmit;
 use crate::calls::submit::Judged;
 use crate::definition::shard_member;
 use crate::keys::{FunctionKeys, Keys};
-use crate::lane::Lane;
+use crate::lane::{Kind, Lane};
 use crate::link::Exclusive;
 
 /// So long it is taken for granted that nobody has set a limit. Whoever sets one tells everybody; this is for those who did not hear it.
 const LIMITS_KNOWN_FOR: Duration = Duration::from_secs(5);
 
 /// Where questions about calls pile up: one for all functions if one server has all keys, else one for each.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Lanes {
     submits: SubmitLane,
     moves: MoveLane,
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        Self { submits: Arc::new(Lane::wide()), moves: Arc::new(Lane::wide()) }
+    }
+}
+
+/// Calls of one function share what is written for it.
+impl<T> Kind for (Arc<Room>, T) {
+    fn kind(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
 }
 
 type SubmitLane = Arc<Lane<(Arc<Room>, ToSubmit), Judged>>;

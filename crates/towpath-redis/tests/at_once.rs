@@ -181,3 +181,79 @@ async fn what_is_answered_together_leaves_the_stream_though_an_older_call_still_
     let reply = worker.complete(CompleteCalls::one(worker_id("w-1"), oldest.id, ok("2"))).await.expect("the server is up");
     assert!(matches!(reply[..], [Completed::Recorded { .. }]), "{reply:?}");
 }
+
+/// Twenty calls that one worker has read, of which the server does not know that they run.
+async fn deliver_twenty(caller: &RedisStore, worker: &RedisStore) -> Vec<Delivery> {
+    serve(worker, "w-1").await;
+    let first = deliver_at_once(caller, worker, "w-1", "first").await;
+    worker.complete(CompleteCalls::one(worker_id("w-1"), first.id, ok("1"))).await.expect("the server is up");
+    for number in 0..20 {
+        caller.submit(new_call(&format!("c-{number}"), "add").timeout(seconds(60))).await.expect("the server is up");
+    }
+    let mut held = Vec::new();
+    while held.len() < 20 {
+        held.extend(worker.claim(claim("w-1")).await.expect("the server is up"));
+    }
+    held
+}
+
+async fn answer_all(worker: &RedisStore, held: &[Delivery]) -> Vec<Completed> {
+    let answers = held.iter().map(|delivery| (delivery.id.clone(), ok("42"))).collect();
+    worker.complete(CompleteCalls { worker: worker_id("w-1"), answers }).await.expect("the server is up")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_count_though_somebody_else_has_acknowledged_an_entry_or_destroyed_the_group() {
+    const STREAM: &str = "function:stream:__global__:add";
+    for meddling in ["one is acknowledged", "the group is destroyed"] {
+        let server = RedisServer::start();
+        let (caller, worker) = (process(&server).await, process(&server).await);
+        let held = deliver_twenty(&caller, &worker).await;
+        if meddling == "one is acknowledged" {
+            let pending = server.cli(&["XPENDING", STREAM, "group:add", "-", "+", "20"]);
+            let entry = pending.lines().next().expect("twenty are pending").to_owned();
+            assert_eq!(server.cli(&["XACK", STREAM, "group:add", &entry]).trim(), "1");
+        } else {
+            assert_eq!(server.cli(&["XGROUP", "DESTROY", STREAM, "group:add"]).trim(), "1");
+        }
+        let replies = answer_all(&worker, &held).await;
+        assert!(replies.iter().all(|reply| matches!(reply, Completed::Recorded { .. })), "{meddling}: {replies:?}");
+        for delivery in &held {
+            assert_eq!(state_seen_by(&caller, delivery).await, CallState::Completed, "{meddling}");
+        }
+        assert_eq!(server.cli(&["HGET", "towpath:counts:{function:stream:__global__:add}", "queued"]).trim(), "0", "{meddling}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_answers_that_are_given_together_only_that_to_a_changed_call_is_refused() {
+    let server = RedisServer::start();
+    let (caller, worker) = (process(&server).await, process(&server).await);
+    let held = deliver_twenty(&caller, &worker).await;
+    assert_eq!(caller.cancel(&held[7].id.call_id).await.expect("the server is up"), Cancelled::Done);
+    let replies = answer_all(&worker, &held).await;
+    for (place, (reply, delivery)) in replies.iter().zip(&held).enumerate() {
+        let (is_lost, state) = if place == 7 { (true, CallState::Cancelled) } else { (false, CallState::Completed) };
+        assert_eq!(matches!(reply, Completed::Lost(_)), is_lost, "{place}: {reply:?}");
+        assert_eq!(state_seen_by(&caller, delivery).await, state, "{place}");
+    }
+    assert_eq!(server.cli(&["HGET", "towpath:counts:{function:stream:__global__:add}", "queued"]).trim(), "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_asked_is_kept_through_an_answer() {
+    let server = RedisServer::start();
+    let (caller, worker) = (process(&server).await, process(&server).await);
+    serve(&worker, "w-1").await;
+    let first = deliver_at_once(&caller, &worker, "w-1", "first").await;
+    worker.complete(CompleteCalls::one(worker_id("w-1"), first.id, ok("1"))).await.expect("the server is up");
+    let texts = [r#"{"a":"=1:\n"}"#.to_owned(), format!("\"{}\"", "x".repeat(5_000))];
+    for (number, text) in texts.iter().enumerate() {
+        let call = new_call(&format!("c-{number}"), "add").params(text).timeout(seconds(60));
+        caller.submit(call).await.expect("the server is up");
+        let delivery = worker.claim(claim("w-1")).await.expect("the server is up").pop().expect("a call waits");
+        worker.complete(CompleteCalls::one(worker_id("w-1"), delivery.id.clone(), ok("42"))).await.expect("the server is up");
+        let view = caller.call(&delivery.id.call_id).await.expect("the server is up").expect("it is kept");
+        assert_eq!((view.call.state, view.request.params.as_bytes()), (CallState::Completed, text.as_bytes()));
+    }
+}

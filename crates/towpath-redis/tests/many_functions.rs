@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use towpath::SystemClock;
-use towpath_conformance::words::{SubmitWords, definition, function, new_call, ok, seconds, worker_id};
-use towpath_core::store::{CallStore, ClaimCalls, ClaimFunction, CompleteCalls, RegistryStore};
+use towpath_conformance::words::{SubmitWords, call_id, definition, function, new_call, ok, seconds, worker_id};
+use towpath_core::store::{CallStore, ClaimCalls, ClaimFunction, CompleteCalls, InspectStore, RegistryStore, Submitted};
 use towpath_core::worker::{Offer, RegisterWorker};
 use towpath_redis::{RedisOptions, RedisStore};
 use towpath_redis_testing::RedisServer;
@@ -13,14 +13,38 @@ use towpath_redis_testing::RedisServer;
 const FUNCTIONS: usize = 20;
 const CALLS_EACH: usize = 3;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_claim_of_many_functions_brings_no_more_than_was_asked_for_and_passes_over_nothing() {
-    let server = RedisServer::start();
+async fn opened(server: &RedisServer) -> (RedisStore, Vec<String>) {
     let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
     let store = RedisStore::open(options, Arc::new(SystemClock::new())).await.expect("the server is up");
     let names: Vec<String> = (0..FUNCTIONS).map(|number| format!("f-{number}")).collect();
     let offers = names.iter().map(|name| Offer { definition: definition(name), concurrency: None }).collect();
     store.register(RegisterWorker { worker_id: worker_id("w-1"), kind: "rust".to_owned(), offers }).await.expect("the server is up");
+    (store, names)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_requests_of_functions_that_are_called_together_are_found_again() {
+    let server = RedisServer::start();
+    let (store, names) = opened(&server).await;
+    let params = |id: &str| format!("\"{id}{}\"", "x".repeat(5_000));
+    let ids: Vec<(String, &String)> =
+        names.iter().flat_map(|name| (0..CALLS_EACH).map(move |number| (format!("{name}-{number}"), name))).collect();
+    // They are asked at once, so that they go with few scripts.
+    let submits = ids.iter().map(|(id, name)| store.submit(new_call(id, name).params(&params(id)).timeout(seconds(60))));
+    for submitted in futures_util::future::join_all(submits).await {
+        assert!(matches!(submitted, Ok(Submitted::Accepted { .. })), "{submitted:?}");
+    }
+    for (id, name) in &ids {
+        let view = store.call(&call_id(id)).await.expect("the server is up").expect("it is known");
+        assert_eq!(view.request.function, function(name));
+        assert_eq!(view.request.params.as_bytes(), params(id).as_bytes(), "{id}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_of_many_functions_brings_no_more_than_was_asked_for_and_passes_over_nothing() {
+    let server = RedisServer::start();
+    let (store, names) = opened(&server).await;
     let mut expected = BTreeSet::new();
     for (name, number) in names.iter().flat_map(|name| (0..CALLS_EACH).map(move |number| (name, number))) {
         let id = format!("{name}-{number}");

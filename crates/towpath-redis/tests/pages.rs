@@ -45,7 +45,8 @@ impl Rig {
     }
 
     fn count(&self, command: &str, room: &str) -> usize {
-        let key = if room == "calls" { "towpath:calls".to_owned() } else { format!("towpath:{room}:{{function:stream:__global__:add}}") };
+        let of_all = matches!(room, "calls" | "pages");
+        let key = if of_all { format!("towpath:{room}") } else { format!("towpath:{room}:{{function:stream:__global__:add}}") };
         self.server.cli(&[command, &key]).trim().parse().expect("a number")
     }
 

@@ -225,7 +225,7 @@ impl Writer {
         match self.attempt(&mut jobs, &mut claims) {
             Ok(after) => {
                 // News first: whoever has a reply in hand may expect that watchers have heard.
-                self.announce(after);
+                self.announce(&after);
                 jobs.into_iter().for_each(|job| job.answer(None));
                 self.hand_out(claims);
             }
@@ -246,7 +246,7 @@ impl Writer {
             let outcome = self.attempt(&mut alone, &mut []);
             let error = match outcome {
                 Ok(after) => {
-                    self.announce(after);
+                    self.announce(&after);
                     None
                 }
                 Err(failed) => Some(self.after_failure(&failed)),
@@ -256,7 +256,7 @@ impl Writer {
         claims.iter_mut().for_each(ParkedClaim::look_again);
         match self.attempt(&mut [], &mut claims) {
             Ok(after) => {
-                self.announce(after);
+                self.announce(&after);
                 self.hand_out(claims);
             }
             Err(failed) => {
@@ -320,7 +320,7 @@ impl Writer {
         trouble.nothing_written()
     }
 
-    fn announce(&self, after: AfterCommit) {
+    fn announce(&self, after: &AfterCommit) {
         let signals = &self.signals;
         for call in &after.ended {
             signals.ears.tell_ended(call);

@@ -9,7 +9,7 @@ use towpath_core::time::Timestamp;
 
 use super::places::Place;
 use super::{length_ms, scripts};
-use crate::lane::{Lane, heard};
+use crate::lane::{Kind, Lane, heard};
 use crate::script::Args;
 use crate::store::RedisStore;
 use crate::value;
@@ -28,6 +28,8 @@ pub(super) struct ToIngest {
     message: NewMessage,
     rules: Arc<Rules>,
 }
+
+impl Kind for ToIngest {}
 
 impl RedisStore {
     pub(super) async fn ingest(

@@ -21,33 +21,47 @@ pub(crate) struct ToSubmit {
     pub(super) sequence: u64,
 }
 
-/// Writes what a function's calls have in common once, and each call behind it.
-pub(super) fn write_calls(batch: &[&ToSubmit], function: &str, (now, paged, cluster): (Timestamp, bool, bool), args: &mut Args) {
-    let mut shapes: Vec<Shape> = Vec::new();
-    let mut numbers = Vec::with_capacity(batch.len());
-    let mut last: Option<&ToSubmit> = None;
-    for one in batch {
-        if !last.is_some_and(|earlier| one.has_the_shape_of(earlier)) {
-            shapes.push(one.shape(function, now, paged));
-        }
-        last = Some(one);
-        numbers.push(shapes.len());
+/// What the calls of a batch have in common, whatever function they are of.
+pub(super) struct Shapes<'a> {
+    shapes: Vec<Shape>,
+    /// The latest call that is not on a page, the latest that is, and the numbers of their shapes.
+    latest: [Option<(&'a ToSubmit, usize)>; 2],
+    now: Timestamp,
+}
+
+impl<'a> Shapes<'a> {
+    pub(super) fn new(now: Timestamp) -> Self {
+        Self { shapes: Vec::new(), latest: [None; 2], now }
     }
-    args.number(shapes.len());
-    for shape in &shapes {
-        args.append(&shape.words);
+
+    /// The number of a call's shape, the first being 1.
+    pub(super) fn number(&mut self, one: &'a ToSubmit, paged: bool) -> usize {
+        let latest = &mut self.latest[usize::from(paged)];
+        let number = latest.filter(|(earlier, _)| one.has_the_shape_of(earlier)).map_or_else(
+            || {
+                self.shapes.push(one.shape(self.now, paged));
+                self.shapes.len()
+            },
+            |(_, number)| number,
+        );
+        *latest = Some((one, number));
+        number
     }
-    args.number(batch.len());
-    for (one, number) in batch.iter().zip(numbers) {
+
+    /// Writes the shapes.
+    pub(super) fn write(&self, args: &mut Args) {
+        args.number(self.shapes.len());
+        self.shapes.iter().for_each(|shape| args.append(&shape.words));
+    }
+
+    /// Writes a call of the shape with this number.
+    pub(super) fn write_call(&self, one: &ToSubmit, number: usize, args: &mut Args) {
         let params = one.call.request.params.as_bytes();
-        let asked = shapes[number - 1].lead + params.len();
+        let asked = self.shapes[number - 1].lead + params.len();
         args.push(one.call.call_id.as_str());
         args.push(params);
         args.number(number);
         args.number(if asked <= INLINE_MAX { asked } else { 0 });
-        if cluster {
-            args.number(one.sequence);
-        }
     }
 }
 
@@ -74,7 +88,7 @@ impl ToSubmit {
 
     /// The call alone, as the script for one call wants it. `None`: it asks for something special.
     pub(super) fn alone(&self, room: &Room, now: Timestamp) -> Option<Args> {
-        let shape = self.shape(&room.keys.line, now, false);
+        let shape = self.shape(now, false);
         let params = self.call.request.params.as_bytes();
         let asked = shape.lead + params.len();
         let words: Vec<&[u8]> = shape.words.words().collect();
@@ -82,15 +96,16 @@ impl ToSubmit {
         let mut args = Args::with_capacity(11);
         args.number(now.as_millis());
         args.push(room.function.name.as_str());
-        [rest, due, channel, timeout, lead, mark].into_iter().for_each(|word| args.push(word));
+        args.written(|text| [rest, room.keys.line.as_bytes()].into_iter().for_each(|part| text.extend_from_slice(part)));
+        [due, channel, timeout, lead, mark].into_iter().for_each(|word| args.push(word));
         args.push(self.call.call_id.as_str());
         args.push(params);
         args.number(asked);
         (shape.is_plain && asked <= INLINE_MAX).then_some(args)
     }
 
-    /// All of the call but its id and params, as the script wants it.
-    fn shape(&self, function: &str, now: Timestamp, paged: bool) -> Shape {
+    /// All of the call but its function, its id and its params, as the script wants it.
+    fn shape(&self, now: Timestamp, paged: bool) -> Shape {
         let SubmitCall { call_id, request, timeout, retain, fail_without_workers } = &*self.call;
         let call = Call::submitted(call_id.clone(), now, *timeout, *retain);
         let due = call.deadline.as_millis().to_string();
@@ -98,7 +113,7 @@ impl ToSubmit {
         let channels: Vec<String> = told.map(|channel| channel.to_string()).into_iter().collect();
         let key = request.idempotency_key.clone();
         let mut rest = Vec::with_capacity(96);
-        Life { paged, ..Life::submitted(call, key.clone(), channels) }.write_rest(function, &mut rest);
+        Life { paged, ..Life::submitted(call, key.clone(), channels) }.write_rest("", &mut rest);
         let mut added = added_fields(request);
         if self.reply_to.may_be_old {
             added.extend(empty_item(request).iter().map(|word| word.as_bytes().to_vec()));

@@ -13,8 +13,7 @@ use towpath_core::worker::HEALTHY_FOR;
 
 use super::inbox::ReplyTo;
 use super::reserve::Reserved;
-use super::shape::{ToSubmit, write_calls};
-use crate::keys::Keys;
+use super::shape::{Shapes, ToSubmit};
 use crate::lane::heard;
 use crate::link::slot_of_key;
 use crate::record::{Life, request_in};
@@ -166,7 +165,7 @@ impl RedisStore {
         let (shared, now) = (&self.shared, self.shared.now());
         let Some(args) = one.alone(room, now).filter(|_| !shared.link.is_cluster()) else { return Ok(None) };
         let sequence = shared.keys.sequence();
-        let mut names: Vec<&str> = vec![&room.keys.calls, &room.keys.requests, &sequence];
+        let mut names: Vec<&str> = vec![&room.keys.calls, &room.keys.requests, &sequence, &room.keys.pages];
         names.extend(room.keys.of_submits());
         let (reply, durability) = shared.run_durably(&SUBMIT_ONE, &names, &args).await?;
         let accepted = value::text(&reply) == Some("A");
@@ -184,16 +183,29 @@ impl RedisStore {
         let mut ids = HashSet::with_capacity(batch.len());
         args.flag(batch.iter().all(|(_, one)| ids.insert(&one.call.call_id)));
         args.number(groups.len());
+        let mut shapes = Shapes::new(now);
+        let is_paged = |places: &[usize]| !cluster && places.len() >= PAGED_FROM;
+        let mut numbers = vec![0; batch.len()];
+        for (_, places) in &groups {
+            places.iter().for_each(|place| numbers[*place] = shapes.number(&batch[*place].1, is_paged(places)));
+        }
+        shapes.write(&mut args);
         let first = &batch[groups[0].1[0]].0.keys;
         let sequence = shared.keys.sequence();
-        let mut names: Vec<&str> = vec![&first.calls, &first.requests, if cluster { &first.stream } else { &sequence }];
+        let mut names: Vec<&str> = vec![&first.calls, &first.requests, if cluster { &first.stream } else { &sequence }, &first.pages];
         for (room, places) in &groups {
-            let of_function: Vec<&ToSubmit> = places.iter().map(|place| &batch[*place].1).collect();
-            let paged = !cluster && of_function.len() >= PAGED_FROM;
-            args.push(Keys::line(&room.function));
+            args.push(&room.keys.line);
             args.push(room.function.name.as_str());
-            args.written(|page| of_function.iter().filter(|_| paged).for_each(|one| list(page, &one.call.call_id)));
-            write_calls(&of_function, &room.keys.line, (now, paged, cluster), &mut args);
+            let listed = places.iter().filter(|_| is_paged(places));
+            args.written(|page| listed.for_each(|place| list(page, &batch[*place].1.call.call_id)));
+            args.number(places.len());
+            for place in places {
+                let one = &batch[*place].1;
+                shapes.write_call(one, numbers[*place], &mut args);
+                if cluster {
+                    args.number(one.sequence);
+                }
+            }
             names.extend(room.keys.of_submits());
         }
         let submitted = shared.run_durably(&SUBMIT, &names, &args).await;

@@ -27,6 +27,8 @@ pub(super) struct Question {
     keys: Vec<String>,
 }
 
+impl crate::lane::Kind for Question {}
+
 /// What the script says to one check.
 pub(super) enum Said {
     Reply(LimitReply),

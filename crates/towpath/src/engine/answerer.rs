@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use towpath_core::call::Answer;
 use towpath_core::ids::DeliveryId;
 use towpath_core::store::{CompleteCalls, Completed, StoreError};
@@ -12,6 +13,8 @@ use super::desk::{Desk, Finished, Ticket};
 
 /// At most this many answers go in one move.
 const BATCH_MAX: usize = 256;
+/// A full batch does not wait for the move that is under way: the store shall find it when it is done with that. No more than these.
+const UNDER_WAY_MAX: usize = 2;
 
 /// An answer on its way.
 struct Pending {
@@ -22,6 +25,7 @@ struct Pending {
 
 pub(crate) async fn run(desk: Arc<Desk>, mut finished: mpsc::UnboundedReceiver<Finished>) {
     let mut batch = Vec::new();
+    let mut under_way = JoinSet::new();
     while finished.recv_many(&mut batch, BATCH_MAX).await > 0 {
         let mut done: Vec<Ticket> = Vec::with_capacity(batch.len());
         let mut pending = Vec::with_capacity(batch.len());
@@ -32,13 +36,26 @@ pub(crate) async fn run(desk: Arc<Desk>, mut finished: mpsc::UnboundedReceiver<F
             }
         }
         done.extend(pending.iter().map(|answer| answer.ticket));
-        send(&desk, pending).await;
-        desk.remove(&done);
+        if done.len() < BATCH_MAX {
+            send(&desk, pending, &done).await;
+            continue;
+        }
+        if under_way.len() == UNDER_WAY_MAX {
+            under_way.join_next().await;
+        }
+        let desk = Arc::clone(&desk);
+        under_way.spawn(async move { send(&desk, pending, &done).await });
     }
 }
 
+/// Sends answers, and clears the desk of all that is done.
+async fn send(desk: &Desk, pending: Vec<Pending>, done: &[Ticket]) {
+    send_all(desk, pending).await;
+    desk.remove(done);
+}
+
 /// Sends answers until the store has taken them or they are of no use any more. Saying one twice is harmless.
-async fn send(desk: &Desk, mut pending: Vec<Pending>) {
+async fn send_all(desk: &Desk, mut pending: Vec<Pending>) {
     let mut backoff = Backoff::new(desk.clock(), "send answers");
     while !pending.is_empty() {
         match complete(desk, &pending).await {

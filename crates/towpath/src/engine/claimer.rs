@@ -13,8 +13,10 @@ use super::permits::Permits;
 use super::turns;
 use crate::limits::Room;
 
-/// At most this many calls come with one claim.
-const CLAIM_MAX: u32 = 256;
+/// At most this many calls of one function come with one claim.
+const OF_ONE_MAX: u32 = 256;
+/// At most this many calls come with one claim. Of many functions it is a few of each, and each costs less with others of its function.
+const CLAIM_MAX: u32 = 4 * OF_ONE_MAX;
 /// A claim that found nothing for so long is made anew. One that waits costs nothing; to make one costs a look at each function.
 const CLAIM_WAIT: Duration = Duration::from_secs(3_600);
 
@@ -84,7 +86,7 @@ async fn wish(desk: &Desk, turn: usize) -> Wish {
     let mut functions = Vec::with_capacity(desk.served.len());
     let (before, from) = desk.served.split_at(turn);
     for served in from.iter().chain(before).filter(|_| max > 0) {
-        let free = Permits::free_of(&served.permits).min(max);
+        let free = Permits::free_of(&served.permits).min(max).min(OF_ONE_MAX);
         if free == 0 {
             left_out.push(Arc::clone(served));
             continue;
