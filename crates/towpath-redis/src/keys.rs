@@ -55,6 +55,7 @@ impl Keys {
             pages: if self.together { format!("{}:pages", self.prefix) } else { own("pages") },
             ready: own("ready"),
             aside: own("aside"),
+            touched: own("touched"),
             dead: own("dead"),
             counts: own("counts"),
             busy: own("busy"),
@@ -186,6 +187,8 @@ pub(crate) struct FunctionKeys {
     pub(crate) ready: String,
     /// Set: running calls that are no longer in the stream.
     pub(crate) aside: String,
+    /// Set: calls in the stream that are not as it took them. What their entries say is not all there is.
+    pub(crate) touched: String,
     /// Sorted set: dead letters by submit sequence.
     pub(crate) dead: String,
     /// Hash: how many calls are queued, delayed, running, parked, dead.
@@ -236,7 +239,7 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
                 Some(&["hash"])
             }
             ("due" | "index" | "ready" | "dead" | "workers", true) | ("heartbeats", false) => Some(&["zset"]),
-            ("aside", true) | ("functions", false) => Some(&["set"]),
+            ("aside" | "touched", true) | ("functions", false) => Some(&["set"]),
             ("lock:index" | "lock:used", false) | ("limit:index" | "limit:over", true) => Some(&["zset"]),
             ("lock:audit", false) => Some(&["list"]),
             (set, _) if set.starts_with("lock:exec:") => Some(&["set"]),
@@ -353,6 +356,7 @@ mod tests {
             (of.index, "zset"),
             (of.ready, "zset"),
             (of.aside, "set"),
+            (of.touched, "set"),
             (of.dead, "zset"),
             (of.counts, "hash"),
             (of.busy, "hash"),

@@ -144,7 +144,8 @@ async fn a_call_that_others_begin_to_watch_is_still_answered_by_its_worker() {
     until("the watcher is written down", SOON, || server.cli(&["HGET", "towpath:calls", "c-1"]).contains("function:response:inbox:"));
     let reply = worker.complete(CompleteCalls::one(worker_id("w-1"), delivery.id.clone(), ok("42"))).await.expect("the server is up");
     assert!(matches!(reply[..], [Completed::Recorded { .. }]), "{reply:?}");
-    let CallNews::Ended(outcome) = heard.await.expect("the server is up") else { panic!("the end is what is heard") };
+    let heard = tokio::time::timeout(SOON, heard).await.expect("the end is heard").expect("the server is up");
+    let CallNews::Ended(outcome) = heard else { panic!("the end is what is heard: {heard:?}") };
     assert!(matches!(*outcome, Outcome::Ok(_)));
 }
 
@@ -256,4 +257,26 @@ async fn what_was_asked_is_kept_through_an_answer() {
         let view = caller.call(&delivery.id.call_id).await.expect("the server is up").expect("it is kept");
         assert_eq!((view.call.state, view.request.params.as_bytes()), (CallState::Completed, text.as_bytes()));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_a_new_group_has_given_to_another_worker_is_answered_by_that_one() {
+    let server = RedisServer::start();
+    let (caller, one, other) = (process(&server).await, process(&server).await, process(&server).await);
+    serve(&one, "w-1").await;
+    let delivery = deliver_at_once(&caller, &one, "w-1", "c-1").await;
+    server.cli(&["XGROUP", "DESTROY", "function:stream:__global__:add", "group:add"]);
+    serve(&other, "w-2").await;
+    let beyond_the_process = ClaimCalls { in_process: false, ..claim("w-2") };
+    let again = other.claim(beyond_the_process).await.expect("the server is up").pop().expect("the new group begins anew");
+    assert_eq!(again.id.call_id, delivery.id.call_id);
+    let late = one.complete(CompleteCalls::one(worker_id("w-1"), delivery.id.clone(), ok("1"))).await.expect("the server is up");
+    assert!(matches!(late[..], [Completed::Lost(_)]), "{late:?}");
+    let reply = other.complete(CompleteCalls::one(worker_id("w-2"), again.id, ok("2"))).await.expect("the server is up");
+    assert!(matches!(reply[..], [Completed::Recorded { .. }]), "{reply:?}");
+    let view = caller.call(&delivery.id.call_id).await.expect("the server is up").expect("it is kept");
+    assert!(matches!(&view.call.outcome, Some(Outcome::Ok(data)) if data.as_bytes() == b"2"), "{:?}", view.call.outcome);
+    let counts = server.cli(&["HMGET", "towpath:counts:{function:stream:__global__:add}", "queued", "running"]);
+    assert_eq!(counts.split_whitespace().collect::<Vec<_>>(), ["0", "0"]);
+    assert_eq!(server.cli(&["EXISTS", "towpath:touched:{function:stream:__global__:add}"]).trim(), "0", "nothing is left of it");
 }

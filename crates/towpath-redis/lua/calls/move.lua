@@ -2,23 +2,23 @@
 --
 -- KEYS  1 calls, then every key that a command below names by its number
 -- ARGV  1 how many calls, then their ids
---       2 `1`: they are as the stream took them, and their entries are pending. Otherwise the start of each one's life as the host saw it
---       comes after their ids, up to its sequence: an id that was forgotten and came again is another call
+--       2 `1`: they are as the stream took them, which `ABSENT` and `PENDING` see. Otherwise the start of each one's life as the host saw
+--       it comes after their ids, up to its sequence: an id that was forgotten and came again is another call
 --       then commands: name, number of its key, count of its words, the words
 --       besides the server's own commands: `COUNT field n` adds n and removes a field that has come to 0,
 --       `UNKEY field id` removes a field that leads to this id, `LIVES place life n …` writes the lives of the calls at these places
 --       down, each with the last n bytes of what stood there before: what was asked, `RECORDS record …` writes one for each call,
---       `ACKDEL group entry …` acknowledges entries, given oldest first, and deletes them, `PENDING group entry …` does so if all of them
---       are pending, and comes before what changes anything else
--- gives the places of the calls that have changed; empty: it is done; 0: not all entries were pending, so the calls are to be named as the
---       host saw them. Those that were are acknowledged, and nothing else is done
+--       `ACKDEL group entry …` acknowledges entries, given oldest first, and deletes them
+--       before all others come `ABSENT` the key is not there, and `PENDING group entry …` does what `ACKDEL` does if all are pending
+-- gives the places of the calls that have changed; empty: it is done; 0: not all entries were pending, or a key was there, so the calls are
+--       to be named as the host saw them. Entries may be acknowledged then, and nothing else is done
 local call, find = redis.call, string.find
 local count, untouched = tonumber(ARGV[1]), ARGV[2] == '1'
-local lives = call('HMGET', KEYS[1], unpack(ARGV, 3, count + 2))
+local lives = not untouched and call('HMGET', KEYS[1], unpack(ARGV, 3, count + 2))
 local changed = {}
-for i = 1, count do
+for i = 1, untouched and 0 or count do
   local life = lives[i]
-  if not life or find(life, untouched and '1\n' or ARGV[count + 2 + i], 1, true) ~= 1 then changed[#changed + 1] = i end
+  if not life or find(life, ARGV[count + 2 + i], 1, true) ~= 1 then changed[#changed + 1] = i end
 end
 if #changed > 0 then return changed end
 
@@ -68,6 +68,8 @@ while at <= #ARGV do
     local acknowledged = call('XACK', key, unpack(ARGV, from, to))
     if name == 'PENDING' and acknowledged < to - from then return { 0 } end
     delete(key, ARGV[from], from + 1, to)
+  elseif name == 'ABSENT' then
+    if call('EXISTS', key) == 1 then return { 0 } end
   elseif name == 'COUNT' then
     if call('HINCRBY', key, ARGV[from], ARGV[from + 1]) == 0 then call('HDEL', key, ARGV[from]) end
   elseif name == 'UNKEY' then

@@ -1,6 +1,6 @@
 -- take: delivers waiting calls of one function to a worker: those that wait outside the stream, or those it has just read from it.
 --
--- KEYS  1 calls  2 requests  3 due  4 ready  5 aside  6 counts  7 busy  8 function  9 stream
+-- KEYS  1 calls  2 requests  3 due  4 ready  5 aside  6 counts  7 busy  8 function  9 stream  10 touched
 -- ARGV  1 group  2 worker  3 now  4 lease, ms  5 how many it wants  6 `1`: look outside the stream
 --       7 `1`: from now on the worker may be delivered calls that are not written down at once, so its lease is
 --       then per entry that was read: its place in the stream, its call id
@@ -29,7 +29,7 @@ end
 room = math.max(room, 0)
 
 local late, strangers, taken = {}, {}, {}
-local lives, dues, acks, dels, again, aside = {}, {}, {}, {}, {}, {}
+local lives, dues, acks, dels, again, aside, touched, left = {}, {}, {}, {}, {}, {}, {}, {}
 
 local function write(id, life)
   lives[#lives + 1] = id
@@ -51,6 +51,7 @@ local function hand_over(id, life, deadline, place)
     taken[#taken + 1] = { id, life, redis.call('HGET', KEYS[2], id) or '' }
   else
     taken[#taken + 1] = { id, life }
+    touched[#touched + 1] = id
   end
 end
 
@@ -77,6 +78,7 @@ local function offer(id, old, place)
   if room == 0 then
     -- Read from the stream, but there is no room for it: it waits outside.
     acks[#acks + 1] = place
+    left[#left + 1] = id
     again[#again + 1] = sequence
     again[#again + 1] = id
     write(id, version .. '\nQ\n\n' .. sequence .. '\n' .. number .. string.match(old, '^%d+\n%u\n[^\n]*\n%d+\n%d+(\n.*)$'))
@@ -128,6 +130,8 @@ all('ZADD', KEYS[3], dues)
 all('ZREM', KEYS[4], aside)
 all('ZADD', KEYS[4], again)
 all('SADD', KEYS[5], aside)
+all('SADD', KEYS[10], touched)
+all('SREM', KEYS[10], left)
 if #acks > 0 then redis.call('XACK', stream, group, unpack(acks)) end
 all('XDEL', stream, dels)
 if #taken > 0 then

@@ -15,14 +15,16 @@ use crate::script::{Args, ArgsPool};
 
 /// A word for an inbox that is as long as this is long enough.
 const WORD_MAX: usize = 64 * 1024;
+const ABSENT: &str = "ABSENT";
 const PENDING: &str = "PENDING";
+const LOOKS: [&str; 2] = [ABSENT, PENDING];
 
 /// How the script sees that nobody was faster.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Guard {
     /// The lives begin as the host saw them.
     Compared,
-    /// The calls are as the stream took them, and the entries that workers of this process have read are still pending.
+    /// None of the calls in the stream is touched, and the entries that workers of this process have read are still pending.
     Untouched,
 }
 
@@ -62,7 +64,8 @@ impl<'a> Effects<'a> {
             let name = if field.contains(':') { "COUNT" } else { "HINCRBY" };
             self.alone(name, key, [field.as_bytes(), n.to_string().as_bytes()]);
         }
-        self.commands.sort_by_key(|command| command.name != PENDING); // what is looked at comes before what is changed
+        // What is looked at comes before what is changed.
+        self.commands.sort_by_key(|command| LOOKS.iter().position(|look| *look == command.name).unwrap_or(LOOKS.len()));
         for Command { name, key, mut words } in self.commands {
             if name == "ACKDEL" || name == PENDING {
                 oldest_first(&mut words);
@@ -181,6 +184,7 @@ impl<'a> Effects<'a> {
         let (was, is) = (before.call.state, after.call.state);
         let leaves = !before.entry.is_empty() && after.entry.is_empty();
         if leaves && self.guard == Guard::Untouched {
+            self.command(ABSENT, &keys.touched, None);
             self.command(PENDING, &keys.stream, Some(&keys.group)).push(&before.entry);
         } else if leaves {
             // Nobody shall read what is over. And entries of old callers carry no mark that tells a finished one from a new one, so they
@@ -188,6 +192,11 @@ impl<'a> Effects<'a> {
             let delete = was == S::Queued || from_an_old_caller(before);
             let command = if delete { "ACKDEL" } else { "XACK" };
             self.command(command, &keys.stream, Some(&keys.group)).push(&before.entry);
+        }
+        if leaves && before.version > 1 {
+            self.add("SREM", &keys.touched, [id]);
+        } else if !after.entry.is_empty() {
+            self.add("SADD", &keys.touched, [id]);
         }
         match (was, is) {
             (S::Running | S::Queued, S::Running) if leaves => self.add("SADD", &keys.aside, [id]),

@@ -241,6 +241,7 @@ impl RedisStore {
             &keys.busy,
             &keys.definition,
             &keys.stream,
+            &keys.touched,
         ];
         self.shared.link.run_args(&TAKE, &names, &args).await
     }
