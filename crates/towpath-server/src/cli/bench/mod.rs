@@ -53,7 +53,8 @@ What is measured:
           bare store: a SQLite loop that writes the same rows in batches of the
           same size, or a bare caller and a bare worker that send Redis only
           the commands that no call can do without. On a Redis the caller is
-          this process and the worker another one, with Towpath and without.
+          this process and the worker another one, each on one thread, with
+          Towpath and without.
   pace    half of the most calls/s that were found, at a steady pace: how late
           are the latest answers?
   growth  the same calls spread over 100 functions, and with many calls waiting
