@@ -139,6 +139,9 @@ impl<Q: Kind + Send + 'static, A: Send + 'static> Lane<Q, A> {
 /// The places of a full batch: all of the kind of the first, then all of the kind of the first that is left, and so on. Who waits longest
 /// is always among them.
 fn first_of_a_kind<Q: Kind>(questions: &[Q]) -> Vec<usize> {
+    if questions.windows(2).all(|pair| pair[0].kind() == pair[1].kind()) {
+        return (0..questions.len().min(BATCH_MAX)).collect();
+    }
     let mut kinds: HashMap<usize, usize> = HashMap::new();
     let mut by_kind: Vec<Vec<usize>> = Vec::new();
     for (place, question) in questions.iter().enumerate() {
@@ -153,15 +156,16 @@ fn first_of_a_kind<Q: Kind>(questions: &[Q]) -> Vec<usize> {
     batch
 }
 
-/// Takes what stands at these places, the lowest of which comes first.
+/// Takes what stands at these places, the lowest of which comes first. Nothing behind the last of them is looked at.
 fn take<T>(all: &mut Vec<T>, places: &[usize]) -> Vec<T> {
-    let (mut taken, mut places) = (Vec::with_capacity(places.len()), places.iter().peekable());
-    let mut left = Vec::with_capacity(all.len() - taken.capacity());
-    for (place, one) in all.drain(..).enumerate() {
+    let (mut taken, mut left) = (Vec::with_capacity(places.len()), Vec::new());
+    let end = places.last().map_or(0, |last| last + 1);
+    let mut places = places.iter().peekable();
+    for (place, one) in all.drain(..end).enumerate() {
         let is_meant = places.next_if(|meant| **meant == place).is_some();
         if is_meant { &mut taken } else { &mut left }.push(one);
     }
-    *all = left;
+    all.splice(..0, left);
     taken
 }
 
