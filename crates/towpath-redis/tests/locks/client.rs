@@ -5,6 +5,7 @@
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 const ROLE: &str = "TOWPATH_TEST_LOCK_CLIENT";
@@ -27,15 +28,18 @@ impl Client {
         let program = std::env::current_exe().expect("this program has a file");
         let mut command = Command::new(program);
         command.args([ENTRANCE, "--exact", "--nocapture"]);
-        command.env(ROLE, format!("{role} {} {} {}", orders.url, orders.resource, orders.number));
+        command.env(ROLE, format!("{role};{};{};{}", orders.url, orders.resource, orders.number));
         // The end of its input tells it that the test is gone, however that ended.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::inherit());
         Self { child: command.spawn().expect("this program starts again") }
     }
 
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"))
+    }
+
     fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"));
-        kill(pid, signal).expect("it is our child");
+        kill(self.pid(), signal).expect("it is our child");
     }
 
     /// It stands still from now on.
@@ -46,6 +50,12 @@ impl Client {
     /// It goes on as if nothing had been.
     pub(crate) fn go_on(&self) {
         self.signal(Signal::SIGCONT);
+    }
+
+    /// Whether it has stopped since this was last asked.
+    pub(crate) fn stands_still(&self) -> bool {
+        let asked = WaitPidFlag::WUNTRACED | WaitPidFlag::WNOHANG;
+        matches!(waitpid(self.pid(), Some(asked)).expect("it is our child"), WaitStatus::Stopped(..))
     }
 
     fn succeeds(mut self) -> bool {
@@ -75,7 +85,7 @@ fn a_client_that_does_not_know_its_role_ends_with_an_error() {
         let _the_test_is_gone = std::io::stdin().read_line(&mut String::new());
         std::process::exit(0);
     });
-    let words: Vec<&str> = orders.split(' ').collect();
+    let words: Vec<&str> = orders.split(';').collect();
     let [role, url, resource, number] = words[..] else { panic!("no orders: {orders}") };
     let orders = Orders { url: url.to_owned(), resource: resource.parse().expect("a port"), number: number.parse().expect("a number") };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
@@ -83,6 +93,7 @@ fn a_client_that_does_not_know_its_role_ends_with_an_error() {
         match role {
             "stubborn" => crate::fenced::write_whatever_happens(orders).await,
             "crowd" => crate::crowd::contend(orders).await,
+            "drowsy crowd" => crate::crowd::contend_and_fall_asleep(orders).await,
             _ => panic!("no such role: {role}"),
         }
     });
