@@ -1,13 +1,13 @@
 //! Calls that workers of this process hold, as they were when they were delivered. Only a shortcut: whoever finds one here decides on it,
 //! and the server refuses the decision when the call has changed since.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use towpath_core::names::CallId;
 use towpath_core::time::Timestamp;
 
 use crate::calls::load::Found;
+use crate::quick::QuickMap;
 
 /// Past so many, those whose lease is long over are let go.
 const MANY: usize = 16_384;
@@ -19,7 +19,7 @@ pub(crate) struct HeldCalls {
 
 #[derive(Default)]
 struct Shelf {
-    calls: HashMap<CallId, Found>,
+    calls: QuickMap<CallId, Found>,
     /// How many of them the server does not know to be delivered.
     unwritten: usize,
     /// When there are more, it is time to clear up.

@@ -56,6 +56,7 @@ mod pages;
 mod pause;
 mod pieces;
 mod presence;
+mod quick;
 mod record;
 mod registry;
 mod room;

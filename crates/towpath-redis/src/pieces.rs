@@ -9,9 +9,14 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn put(&mut self, tag: u8, value: &[u8]) {
         self.out.push(tag);
-        self.out.extend_from_slice(value.len().to_string().as_bytes());
+        self.out.extend_from_slice(itoa::Buffer::new().format(value.len()).as_bytes());
         self.out.push(b':');
         self.out.extend_from_slice(value);
+    }
+
+    /// One that has room for so many bytes.
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Self { out: Vec::with_capacity(bytes) }
     }
 
     pub(crate) fn done(self) -> Vec<u8> {

@@ -242,7 +242,10 @@ const PARAMS: u8 = b'=';
 
 /// A request but for its params, which come behind this.
 pub(crate) fn write_request_lead(request: &CallRequest) -> Vec<u8> {
-    let mut out = Writer::default();
+    request_lead(request, Writer::default())
+}
+
+fn request_lead(request: &CallRequest, mut out: Writer) -> Vec<u8> {
     if let Some(item) = &request.input_item {
         out.put(b'i', item.as_bytes());
     }
@@ -265,7 +268,7 @@ pub(crate) fn write_request_lead(request: &CallRequest) -> Vec<u8> {
 
 /// A whole request.
 pub(crate) fn write_request(request: &CallRequest) -> Vec<u8> {
-    let mut text = write_request_lead(request);
+    let mut text = request_lead(request, Writer::with_capacity(request.params.len() + 1));
     text.extend_from_slice(request.params.as_bytes());
     text
 }

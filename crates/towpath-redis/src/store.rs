@@ -1,6 +1,6 @@
 //! What an open store is made of.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -35,6 +35,7 @@ use crate::news::{Heard, News};
 use crate::options::RedisOptions;
 use crate::pause::pause;
 use crate::presence::{self, Presence};
+use crate::quick::QuickMap;
 use crate::registry::{PeersSeen, Said};
 use crate::room::{Lanes, Room};
 use crate::script::{Args, ArgsPool};
@@ -77,7 +78,7 @@ pub(crate) struct Shared {
     pub(crate) said: Said,
     pub(crate) locks: Locks,
     pub(crate) batches: Batches,
-    rooms: Mutex<HashMap<FunctionKey, BTreeMap<u16, Arc<Room>>>>,
+    rooms: Mutex<QuickMap<FunctionKey, BTreeMap<u16, Arc<Room>>>>,
     lanes: Lanes,
     pub(crate) pool: ArgsPool,
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use towpath_core::names::FunctionKey;
 use towpath_core::time::Timestamp;
 use towpath_core::worker::FunctionDefinition;
@@ -28,7 +29,7 @@ pub(crate) struct KnownFunction {
 pub(crate) struct FunctionCache {
     /// Rises when everything known may be out of date. An entry that was read under an older one is not believed.
     generation: AtomicU64,
-    known: RwLock<HashMap<FunctionKey, Arc<KnownFunction>>>,
+    known: RwLock<HashMap<FunctionKey, Arc<KnownFunction>, RandomState>>,
     /// Who reads the registry for a function. A thousand callers that miss it at once ask one question.
     gates: Mutex<HashMap<FunctionKey, Arc<tokio::sync::Mutex<()>>>>,
 }

@@ -1,24 +1,23 @@
 -- move: makes the changes that the host decided, if none of the calls has changed since the host looked; otherwise none of them.
 --
 -- KEYS  1 calls, then every key that a command below names by its number
--- ARGV  1 how many calls, then their ids
---       2 `1`: they are as the stream took them, which `ABSENT` and `PENDING` see. Otherwise the start of each one's life as the host saw
---       it comes after their ids, up to its sequence: an id that was forgotten and came again is another call
+-- ARGV  1 how many calls are compared, then their ids, then the start of each one's life as the host saw it, up to its sequence: an id that
+--       was forgotten and came again is another call. 0: they are as the stream took them, which `ABSENT` and `PENDING` see
 --       then commands: name, number of its key, count of its words, the words
 --       besides the server's own commands: `COUNT field n` adds n and removes a field that has come to 0,
 --       `UNKEY field id` removes a field that leads to this id, `LIVES place life n …` writes the lives of the calls at these places
---       down, each with the last n bytes of what stood there before: what was asked, `RECORDS record …` writes one for each call,
---       `ACKDEL group entry …` acknowledges entries, given oldest first, and deletes them
+--       down, each with the last n bytes of what stood there before: what was asked, `ACKDEL group entry …` acknowledges entries,
+--       given oldest first, and deletes them
 --       before all others come `ABSENT` the key is not there, and `PENDING group entry …` does what `ACKDEL` does if all are pending
 -- gives the places of the calls that have changed; empty: it is done; 0: not all entries were pending, or a key was there, so the calls are
 --       to be named as the host saw them. Entries may be acknowledged then, and nothing else is done
-local call, find = redis.call, string.find
-local count, untouched = tonumber(ARGV[1]), ARGV[2] == '1'
-local lives = not untouched and call('HMGET', KEYS[1], unpack(ARGV, 3, count + 2))
+local call, find, unpack, ARGV = redis.call, string.find, unpack, ARGV
+local count = tonumber(ARGV[1])
+local lives = count > 0 and call('HMGET', KEYS[1], unpack(ARGV, 2, count + 1))
 local changed = {}
-for i = 1, untouched and 0 or count do
+for i = 1, count do
   local life = lives[i]
-  if not life or find(life, ARGV[count + 2 + i], 1, true) ~= 1 then changed[#changed + 1] = i end
+  if not life or find(life, ARGV[count + 1 + i], 1, true) ~= 1 then changed[#changed + 1] = i end
 end
 if #changed > 0 then return changed end
 
@@ -48,21 +47,17 @@ local function delete(stream, group, from, to)
   if from <= to then call('XDEL', stream, unpack(ARGV, from, to)) end
 end
 
-local at = (untouched and count or 2 * count) + 3
+local at = 2 * count + 2
 while at <= #ARGV do
   local name, key, from, to = ARGV[at], KEYS[tonumber(ARGV[at + 1])], at + 3, at + 2 + tonumber(ARGV[at + 2])
   if name == 'LIVES' then
     local written, n = {}, 0
     for i = from, to, 3 do
       local place, kept = tonumber(ARGV[i]), ARGV[i + 2]
-      written[n + 1] = ARGV[place + 2]
+      written[n + 1] = ARGV[place + 1]
       written[n + 2] = kept == '0' and ARGV[i + 1] or ARGV[i + 1] .. string.sub(lives[place], -kept)
       n = n + 2
     end
-    call('HSET', key, unpack(written))
-  elseif name == 'RECORDS' then
-    local written = {}
-    for i = 1, count do written[2 * i - 1], written[2 * i] = ARGV[i + 2], ARGV[from + i - 1] end
     call('HSET', key, unpack(written))
   elseif name == 'ACKDEL' or name == 'PENDING' then
     local acknowledged = call('XACK', key, unpack(ARGV, from, to))

@@ -14,7 +14,7 @@
 -- asked, and the mark: with it whoever reads the entry knows the call's whole life.
 -- gives `A` if all are accepted, else per call: `A` accepted · {`E`, id, life, request} was taken before · {`C`, id} its id belongs to
 --       another function · `U` unknown function · `N` no workers · {`O`, backlog, limit} overloaded · `R` came twice in this batch, ask again
-local call, format = redis.call, string.format
+local call, format, unpack, ARGV = redis.call, string.format, unpack, ARGV
 local calls, requests = KEYS[1], KEYS[2]
 -- Of all functions, one after the other: ids, what is written down under them already, and what is to be said about them.
 local ids, records, replies, seen = {}, {}, {}, {}
@@ -100,39 +100,46 @@ end
 -- Puts a function's accepted calls into its stream and its lists. What is written for all functions at once is gathered.
 local function take(f)
   local listed, dues, order, soonest = {}, {}, {}, nil
+  local accepted, before, first, stream, name, paged = f.accepted, f.before, f.first, f.stream, f.name, f.page ~= ''
   local page, number, shape = alone and format('%d', last + 1), nil, nil
+  -- What the shape says, at hand: to look it up in a table for every call costs as much as a word of a command.
+  local rest, channel, lead, due, key
   for i = 1, f.many do
-    local place = f.accepted and f.accepted[i] or i
-    local from = f.first + place * words - words
-    local id, params, kept = ids[f.before + place], ARGV[from + 1], ARGV[from + 3]
-    if ARGV[from + 2] ~= number then number, shape = ARGV[from + 2], shapes[tonumber(ARGV[from + 2])] end
+    local place = accepted and accepted[i] or i
+    local from = first + place * words - words
+    local id, params, kept = ids[before + place], ARGV[from + 1], ARGV[from + 3]
+    if ARGV[from + 2] ~= number then
+      number = ARGV[from + 2]
+      shape = shapes[tonumber(number)]
+      rest, channel, lead, due, key = shape.rest .. f.line .. '\n', shape.channel, shape.lead, shape.due, shape.key
+    end
     local sequence = alone and next_sequence() or ARGV[from + 4]
-    local channel = shape.channel ~= '' and shape.channel or 'function:response:' .. id
-    local entry = call('XADD', f.stream, '*', 'callId', id, 'params', params, 'responseChannel', channel,
-      'proto', sequence .. ':' .. kept .. shape.mark, 'functionName', f.name, unpack(shape.fields))
+    local entry = call('XADD', stream, '*', 'callId', id, 'params', params,
+      'responseChannel', channel ~= '' and channel or 'function:response:' .. id,
+      'proto', sequence .. ':' .. kept .. shape.mark, 'functionName', name, unpack(shape.fields))
     -- One long string, and none on the way to it: Lua reads every byte of each to see whether it has it already.
     lives[written + 1] = id
     if kept == '0' then
-      lives[written + 2] = '1\nQ\n' .. entry .. '\n' .. sequence .. shape.rest .. f.line .. '\n0\n'
+      lives[written + 2] = '1\nQ\n' .. entry .. '\n' .. sequence .. rest .. '0\n'
       apart[#apart + 1] = id
-      apart[#apart + 1] = shape.lead .. params
+      apart[#apart + 1] = lead .. params
     else
-      lives[written + 2] = '1\nQ\n' .. entry .. '\n' .. sequence .. shape.rest .. f.line .. '\n' .. kept .. '\n' .. shape.lead .. params
+      lives[written + 2] = '1\nQ\n' .. entry .. '\n' .. sequence .. rest .. kept .. '\n' .. lead .. params
     end
     written = written + 2
-    if f.page ~= '' then
-      if f.accepted then listed[i] = id end
-      if shape.due ~= soonest and (not soonest or tonumber(shape.due) < tonumber(soonest)) then soonest = shape.due end
+    if paged then
+      if accepted then listed[i] = id end
+      if due ~= soonest and (not soonest or tonumber(due) < tonumber(soonest)) then soonest = due end
     else
       local a = i * 2 - 1
-      dues[a], dues[a + 1] = shape.due, id
+      dues[a], dues[a + 1] = due, id
       order[a], order[a + 1] = sequence, id
     end
-    if shape.key ~= '' then call('HSET', f.idempotency, shape.key, id) end
+    if key ~= '' then call('HSET', f.idempotency, key, id) end
   end
-  if f.page ~= '' then
+  if paged then
     pages[#pages + 1] = page
-    pages[#pages + 1] = f.accepted and table.concat(listed, '\n') or f.page
+    pages[#pages + 1] = accepted and table.concat(listed, '\n') or f.page
     dues, order = { soonest, '\1' .. page }, { page, '\1' .. page }
   end
   call('ZADD', f.due, unpack(dues))
@@ -160,7 +167,6 @@ local many = 0
 for _, f in ipairs(functions) do
   for place = f.before + 1, f.simple and f.before + f.count or 0 do
     if records[place] then f.simple = false end
-    replies[place] = 'A'
   end
   if not f.simple then f.accepted = judge_all(f) end
   f.many = f.accepted and #f.accepted or f.count
@@ -175,4 +181,6 @@ end
 call('HSET', calls, unpack(lives))
 if #apart > 0 then call('HSET', requests, unpack(apart)) end
 if #pages > 0 then call('HSET', KEYS[4], unpack(pages)) end
-return many == #ids and 'A' or replies
+if many == #ids then return 'A' end
+for place = 1, #ids do replies[place] = replies[place] or 'A' end
+return replies

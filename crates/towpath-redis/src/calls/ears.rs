@@ -1,6 +1,6 @@
 //! Who waits for a call in this process, and how they hear.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +13,7 @@ use towpath_core::store::{CallNews, CallWatch, StoreError};
 use towpath_core::time::Timestamp;
 
 use super::moves::Move;
+use crate::quick::QuickMap;
 use crate::store::RedisStore;
 
 /// So many ends of this process are remembered, to tell an end that was heard from one that must be told.
@@ -21,7 +22,7 @@ const ENDS_REMEMBERED: usize = 1_024;
 /// All who listen.
 #[derive(Default)]
 pub(crate) struct Ears {
-    listeners: Mutex<HashMap<CallId, Vec<Ear>>>,
+    listeners: Mutex<QuickMap<CallId, Vec<Ear>>>,
     ended_here: Mutex<VecDeque<CallId>>,
     next: AtomicU64,
 }
@@ -80,7 +81,7 @@ pub(crate) struct Listener {
 }
 
 impl Ears {
-    fn lock(&self) -> MutexGuard<'_, HashMap<CallId, Vec<Ear>>> {
+    fn lock(&self) -> MutexGuard<'_, QuickMap<CallId, Vec<Ear>>> {
         // Nothing in here can panic half way.
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -133,10 +133,14 @@ impl<'a> Effects<'a> {
         };
         let (life, tail) = after.write(&keys.line);
         match one.asked.as_ref().filter(|_| self.guard == Guard::Untouched) {
-            Some(asked) => self.command("RECORDS", &keys.calls, None).written(|record| {
-                record.extend_from_slice(&life);
-                record.extend_from_slice(asked);
-            }),
+            Some(asked) => {
+                let words = self.command("HSET", &keys.calls, None);
+                words.push(id);
+                words.written(|record| {
+                    record.extend_from_slice(&life);
+                    record.extend_from_slice(asked);
+                });
+            }
             None => {
                 let words = self.command("LIVES", &keys.calls, None);
                 words.number(place);
@@ -180,7 +184,7 @@ impl<'a> Effects<'a> {
     fn move_entry(&mut self, keys: &'a FunctionKeys, before: &Life, after: &Life) {
         use CallState as S;
         let id = before.call.call_id.as_str().as_bytes();
-        let sequence = before.sequence.to_string();
+        let sequence = || before.sequence.to_string();
         let (was, is) = (before.call.state, after.call.state);
         let leaves = !before.entry.is_empty() && after.entry.is_empty();
         if leaves && self.guard == Guard::Untouched {
@@ -206,10 +210,10 @@ impl<'a> Effects<'a> {
             _ => {}
         }
         if is == S::Queued && after.entry.is_empty() && (was != S::Queued || leaves) {
-            self.add("ZADD", &keys.ready, [sequence.as_bytes(), id]);
+            self.add("ZADD", &keys.ready, [sequence().as_bytes(), id]);
         }
         if is == S::Dead {
-            self.add("ZADD", &keys.dead, [sequence.as_bytes(), id]);
+            self.add("ZADD", &keys.dead, [sequence().as_bytes(), id]);
         } else if was == S::Dead {
             self.add("ZREM", &keys.dead, [id]);
         }
@@ -237,10 +241,11 @@ impl<'a> Effects<'a> {
     fn tell_end(&mut self, before: &'a Life, after: &Life, known_on: &[&str]) {
         for channel in before.channels.iter().filter(|channel| !known_on.contains(&channel.as_str())) {
             if entry::is_inbox(channel) {
-                let mut news = Writer::default();
+                let outcome = after.call.outcome.as_ref().map(write_outcome);
+                let mut news = Writer::with_capacity(64 + outcome.as_ref().map_or(0, Vec::len));
                 news.put(b'i', after.call.call_id.as_str().as_bytes());
-                if let Some(outcome) = &after.call.outcome {
-                    news.put(b'o', &write_outcome(outcome));
+                if let Some(outcome) = &outcome {
+                    news.put(b'o', outcome);
                 }
                 self.tell_inbox(channel, &news.done());
             } else {

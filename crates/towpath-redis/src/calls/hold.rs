@@ -1,6 +1,6 @@
 //! What a worker does with a call it holds.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use redis::{Cmd, Value};
@@ -15,6 +15,7 @@ use super::entry;
 use super::load::Found;
 use super::moves::{Move, REPLY_KEPT_MS, changes, ended};
 use crate::link::Reply;
+use crate::quick::{QuickMap, QuickSet};
 use crate::record::Life;
 use crate::room::Room;
 use crate::script::{Args, PROGRESS};
@@ -171,7 +172,7 @@ impl RedisStore {
         let mut open: Vec<usize> = (0..wishes.len()).collect();
         while !open.is_empty() {
             let mut again = Vec::new();
-            let mut batches: HashMap<String, Batch> = HashMap::new();
+            let mut batches: QuickMap<String, Batch> = QuickMap::default();
             let now = self.shared.now();
             for (place, found, is_fresh) in self.look_up(&wishes, &open, &mut remembered, &mut again).await? {
                 // Somebody may have changed a call that is ours without taking it from us.
@@ -226,7 +227,7 @@ impl RedisStore {
         remembered: &mut [Option<Found>],
         again: &mut Vec<usize>,
     ) -> Result<Vec<(usize, Found, bool)>, StoreError> {
-        let mut asked = HashSet::new();
+        let mut asked = QuickSet::default();
         let (first, later): (Vec<usize>, Vec<usize>) = open.iter().partition(|place| asked.insert(&wishes[**place].call_id));
         again.extend(later);
         let (known, unknown): (Vec<usize>, Vec<usize>) = first.into_iter().partition(|place| remembered[*place].is_some());

@@ -65,8 +65,8 @@ impl RedisStore {
     }
 
     /// The same, if it was seen a moment ago who serves the function, and nothing is to be done for old workers.
-    pub(crate) fn reply_to_at_once(&self, room: &Arc<Room>, call_id: &CallId) -> Option<ReplyTo> {
-        let serving = self.serving_as_seen(&room.function).filter(|serving| serving.all_take_inboxes && !serving.is_only_old())?;
+    pub(crate) fn reply_to_at_once(&self, room: &Arc<Room>, call_id: &CallId, serving: Option<Serving>) -> Option<ReplyTo> {
+        let serving = serving.filter(|serving| serving.all_take_inboxes && !serving.is_only_old())?;
         Some(self.reply_to_beside(room, call_id, serving))
     }
 

@@ -1,6 +1,5 @@
 //! Changing calls as decided, unless somebody was faster: then it is decided again on what is there now.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,6 +12,7 @@ use towpath_core::time::Timestamp;
 use super::effects::{Effects, Guard};
 use super::load::Found;
 use crate::lane::heard;
+use crate::quick::QuickSet;
 use crate::record::Life;
 use crate::room::Room;
 use crate::script::MOVE;
@@ -177,7 +177,7 @@ impl RedisStore {
     /// Makes all changes of a batch, except those of calls that somebody else has changed.
     async fn flush_moves(&self, moves: Vec<(Arc<Room>, Arc<Move>)>) -> Result<Vec<bool>, StoreError> {
         let mut done = vec![true; moves.len()];
-        let mut seen = HashSet::new();
+        let mut seen = QuickSet::default();
         for (done, (_, one)) in done.iter_mut().zip(&moves) {
             *done = seen.insert(&one.before.call.call_id); // of two changes of one call the second has seen an old version
         }
@@ -216,14 +216,10 @@ impl RedisStore {
     async fn send_moves(&self, moves: &[&(Arc<Room>, Arc<Move>)], guard: Guard) -> Result<Vec<Value>, StoreError> {
         let shared = &self.shared;
         let mut args = shared.pool.take();
-        args.number(moves.len());
-        args.flag(guard == Guard::Untouched);
-        for (_, one) in moves {
-            args.push(one.before.call.call_id.as_str());
-        }
-        for (_, one) in moves.iter().filter(|_| guard == Guard::Compared) {
-            args.written(|text| one.before.write_head(text));
-        }
+        let compared = if guard == Guard::Compared { moves } else { &[] };
+        args.number(compared.len());
+        compared.iter().for_each(|(_, one)| args.push(one.before.call.call_id.as_str()));
+        compared.iter().for_each(|(_, one)| args.written(|text| one.before.write_head(text)));
         let inboxes: Vec<Arc<str>> = moves.iter().map(|(room, _)| shared.inbox_of(room)).collect();
         let mut effects = Effects::new(!shared.link.is_cluster(), guard, &shared.pool);
         for (place, ((room, one), inbox)) in (1..).zip(moves.iter().zip(&inboxes)) {

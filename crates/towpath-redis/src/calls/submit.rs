@@ -1,6 +1,6 @@
 //! Taking calls. Those that come at the same time go with one script.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use redis::Value;
@@ -16,7 +16,9 @@ use super::reserve::Reserved;
 use super::shape::{Shapes, ToSubmit};
 use crate::lane::heard;
 use crate::link::slot_of_key;
+use crate::quick::QuickSet;
 use crate::record::{Life, request_in};
+use crate::registry::Serving;
 use crate::room::Room;
 use crate::script::{SUBMIT, SUBMIT_ONE};
 use crate::store::RedisStore;
@@ -40,10 +42,11 @@ impl RedisStore {
     /// Most calls are simply taken, so that way is short; all others go the long way, which begins anew: a submit may be repeated.
     pub(crate) async fn submit_call(&self, call: SubmitCall) -> Result<Submitted, StoreError> {
         self.check_place(&call.request.function)?;
-        let room = self.room_for(&call);
+        let serving = self.serving_as_seen(&call.request.function);
+        let room = self.room_for(&call, serving);
         let call = Arc::new(call);
         if !self.shared.link.is_cluster()
-            && let Some(reply_to) = self.reply_to_at_once(&room, &call.call_id)
+            && let Some(reply_to) = self.reply_to_at_once(&room, &call.call_id, serving)
             && let Judged::Accepted { deadline, durability } = heard(self.send_submit(&room, &call, reply_to, 0)).await?
         {
             return Ok(Submitted::Accepted { deadline, durability });
@@ -71,9 +74,9 @@ impl RedisStore {
 
     /// The stream that a call goes to: that which everybody knows, or one of those that the function is spread over. The same call goes to
     /// the same one again, as long as there are as many.
-    fn room_for(&self, call: &SubmitCall) -> Arc<Room> {
+    fn room_for(&self, call: &SubmitCall, serving: Option<Serving>) -> Arc<Room> {
         let function = &call.request.function;
-        let spread = self.serving_as_seen(function).filter(|serving| serving.shards > 0 && !serving.may_be_old());
+        let spread = serving.filter(|serving| serving.shards > 0 && !serving.may_be_old());
         // What is looked up by its function and not by its id alone is in one place.
         match spread.filter(|_| call.request.idempotency_key.is_none() && !call.fail_without_workers) {
             Some(serving) => self.shard(function, 1 + slot_of_key(call.call_id.as_str().as_bytes()) % serving.shards),
@@ -180,7 +183,8 @@ impl RedisStore {
         args.number(now.as_millis().saturating_sub(millis(HEALTHY_FOR)));
         args.number(now.as_millis());
         args.flag(cluster);
-        let mut ids = HashSet::with_capacity(batch.len());
+        let mut ids = QuickSet::default();
+        ids.reserve(batch.len());
         args.flag(batch.iter().all(|(_, one)| ids.insert(&one.call.call_id)));
         args.number(groups.len());
         let mut shapes = Shapes::new(now);
@@ -211,10 +215,11 @@ impl RedisStore {
         let submitted = shared.run_durably(&SUBMIT, &names, &args).await;
         shared.pool.put(args);
         let (reply, durability) = submitted?;
-        let replies = match reply {
-            all if value::text(&all) == Some("A") => vec![all; batch.len()],
-            each => value::array("a submit", each)?,
-        };
+        if value::text(&reply) == Some("A") {
+            let accepted = |(_, one): &(Arc<Room>, ToSubmit)| Judged::Accepted { deadline: now + one.call.timeout, durability };
+            return Ok(batch.iter().map(accepted).collect());
+        }
+        let replies = value::array("a submit", reply)?;
         if replies.len() != batch.len() {
             return Err(StoreError::Corrupt(format!("{} submits had {} replies", batch.len(), replies.len())));
         }

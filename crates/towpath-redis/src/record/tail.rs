@@ -10,7 +10,7 @@ use crate::pieces::{Pieces, Writer};
 
 /// The tail of a call; empty when there is nothing to say.
 pub(crate) fn write_tail(call: &Call) -> Vec<u8> {
-    let mut out = Writer::default();
+    let mut out = Writer::with_capacity(64);
     if let Some(outcome) = &call.outcome {
         put_outcome(&mut out, outcome);
     }
@@ -25,7 +25,7 @@ pub(crate) fn write_tail(call: &Call) -> Vec<u8> {
 
 /// An outcome by itself.
 pub(crate) fn write_outcome(outcome: &Outcome) -> Vec<u8> {
-    let mut out = Writer::default();
+    let mut out = Writer::with_capacity(64);
     put_outcome(&mut out, outcome);
     out.done()
 }

@@ -19,6 +19,7 @@ use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, REMEMBERED_FOR};
 use super::functions::Definition;
 use super::reply::{command, done, instant, next, read};
 use crate::keys;
+use crate::quick::QuickMap;
 use crate::store::RedisStore;
 
 /// How long what was seen counts.
@@ -36,7 +37,7 @@ const META: [&str; 7] = ["streamKey", "scope", "executionId", "lastHeartbeat", "
 /// What was last seen of each function's workers.
 #[derive(Debug, Default)]
 pub(crate) struct PeersSeen {
-    functions: Mutex<HashMap<FunctionKey, Seen>>,
+    functions: Mutex<QuickMap<FunctionKey, Seen>>,
     /// Held by the one who looks for all who find that what was seen is stale.
     looking: tokio::sync::Mutex<()>,
     /// Workers that are no old workers, and until when that need not be looked at again.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -49,7 +50,7 @@ pub(crate) struct Desk {
     pub(crate) introduction: RegisterWorker,
     pub(crate) timing: Timing,
     pub(crate) served: Vec<Arc<Served>>,
-    by_key: HashMap<FunctionKey, Arc<Served>>,
+    by_key: HashMap<FunctionKey, Arc<Served>, RandomState>,
     permits: Permits,
     held: Mutex<Held>,
     /// Told whenever something left the desk.
@@ -65,7 +66,7 @@ struct Held {
     /// No more is taken: the worker has ended.
     closed: bool,
     next_ticket: Ticket,
-    deliveries: HashMap<Ticket, HeldDelivery>,
+    deliveries: HashMap<Ticket, HeldDelivery, RandomState>,
 }
 
 /// Handlers do not run ahead of their answers by more than this.
