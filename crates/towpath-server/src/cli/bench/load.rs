@@ -10,7 +10,7 @@ use towpath::{FloorGauge, FunctionKey, FunctionName, NewCall, Payload, Towpath};
 use super::place::Place;
 use super::thread::on_one_thread;
 use super::worker::Worker;
-use super::{PARAMS, WARM_UP, blocking, failed, micros};
+use super::{PARAMS, WARM_UP, blocking, failed, mean, micros};
 use crate::cli::failure::Failure;
 use crate::cli::time;
 
@@ -36,6 +36,19 @@ pub(super) struct Measured {
 }
 
 impl Measured {
+    /// Several measurements as one. `None`: there are none.
+    pub(super) fn mean(all: &[Self]) -> Option<Self> {
+        let mean_of = |of: fn(&Self) -> Duration| mean(all.iter().map(|one| of(one).as_secs_f64())).map(Duration::from_secs_f64);
+        Some(Self {
+            calls: all.iter().map(|one| one.calls).sum(),
+            took: all.iter().map(|one| one.took).sum(),
+            p50: mean_of(|one| one.p50)?,
+            p99: mean_of(|one| one.p99)?,
+            moves_per_commit: mean(all.iter().map(|one| one.moves_per_commit))?,
+            store_cpu_us: mean(all.iter().filter_map(|one| one.store_cpu_us)),
+        })
+    }
+
     pub(super) fn calls_per_second(&self) -> f64 {
         self.calls as f64 / self.took.as_secs_f64()
     }

@@ -7,16 +7,19 @@ use super::floor::{self, FloorMeasured};
 use super::growth::{self, Backlog, Growth};
 use super::idle::IdleServer;
 use super::limits;
-use super::load::{self, Load};
+use super::load::{self, Load, Measured};
 use super::locks;
 use super::pace::{self, Paced};
-use super::place::Target;
+use super::place::{Place, Target};
 use super::report::{self, Idle, Queued, Report, Row, StoreFacts};
 use super::{BenchArgs, Measurement, failed, open};
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
 
 const FUNCTIONS: u32 = 100;
+/// A server is measured in so many rounds, if they are long enough.
+const ROUNDS: u32 = 3;
+const SHORTEST_ROUND: Duration = Duration::from_secs(1);
 /// What a backlog is compared with.
 const SHORT_BACKLOG: u64 = 1_000;
 /// Where the most calls/s are looked for when no level was measured.
@@ -96,16 +99,25 @@ async fn level(target: &Target, in_flight: u32, length: Duration) -> Result<Row,
             let floor = floor::sqlite::run(folder.path(), &measured).await?;
             Row { in_flight, measured, floor }
         }
-        None => {
-            let half = (length / 2).max(Duration::from_secs(1));
-            let before = floor::redis::run(&place, in_flight, half).await?;
-            let measured = load::run(&place, load).await?;
-            let after = floor::redis::run(&place, in_flight, half).await?;
-            Row { in_flight, measured, floor: FloorMeasured::mean(&before, &after) }
-        }
+        None => in_turn(&place, load).await?,
     };
     place.clear().await?;
     Ok(row)
+}
+
+/// The floor and the load in turn, so that a machine that slows down meanwhile favours neither.
+async fn in_turn(place: &Place, load: Load) -> Result<Row, Failure> {
+    let Load { in_flight, length, .. } = load;
+    let rounds = if length >= SHORTEST_ROUND * ROUNDS { ROUNDS } else { 1 };
+    let (round, of_floor) = (length / rounds, (length / (rounds + 1)).max(SHORTEST_ROUND));
+    let (mut loads, mut floors) = (Vec::new(), vec![floor::redis::run(place, in_flight, of_floor).await?]);
+    for _ in 0..rounds {
+        loads.push(load::run(place, Load { length: round, ..load }).await?);
+        floors.push(floor::redis::run(place, in_flight, of_floor).await?);
+    }
+    let nothing = || failed("nothing was measured");
+    let measured = Measured::mean(&loads).ok_or_else(nothing)?;
+    Ok(Row { in_flight, measured, floor: FloorMeasured::mean(&floors).ok_or_else(nothing)? })
 }
 
 /// Half of the most calls/s that any level reached.

@@ -174,6 +174,12 @@ fn failed(cause: &str) -> Failure {
     Failure::new(Exit::Failed, "bench_failed", cause)
 }
 
+/// `None`: of nothing.
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
 fn micros(length: Duration) -> u64 {
     u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
 }
