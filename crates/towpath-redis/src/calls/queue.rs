@@ -39,15 +39,21 @@ struct Line {
 
 struct WaitingClaim {
     ticket: u64,
-    want: ClaimCalls,
+    want: Arc<ClaimCalls>,
     served: oneshot::Sender<Vec<Delivery>>,
+}
+
+impl WaitingClaim {
+    fn wants(&self, function: &FunctionKey) -> bool {
+        self.want.functions.iter().any(|wanted| wanted.max > 0 && wanted.function == *function)
+    }
 }
 
 /// A place in the queue. Dropping it leaves the queue, and gives back what was claimed for it but never taken.
 struct Turn {
     store: RedisStore,
     ticket: u64,
-    want: ClaimCalls,
+    want: Arc<ClaimCalls>,
     served: oneshot::Receiver<Vec<Delivery>>,
 }
 
@@ -58,10 +64,13 @@ impl Queue {
     }
 
     /// Those who wait for calls of this function, in their order.
-    fn waiting_for(&self, function: &FunctionKey) -> Vec<(u64, ClaimCalls)> {
+    fn waiting_for(&self, function: &FunctionKey) -> Vec<(u64, Arc<ClaimCalls>)> {
         let line = self.lock();
-        let wants = |claim: &&WaitingClaim| claim.want.functions.iter().any(|wanted| wanted.function == *function && wanted.max > 0);
-        line.claims.iter().filter(wants).map(|claim| (claim.ticket, claim.want.clone())).collect()
+        line.claims.iter().filter(|claim| claim.wants(function)).map(|claim| (claim.ticket, Arc::clone(&claim.want))).collect()
+    }
+
+    fn is_waited_for(&self, function: &FunctionKey) -> bool {
+        self.lock().claims.iter().any(|claim| claim.wants(function))
     }
 
     /// Hands deliveries to the one that waits under this ticket, or gives them back when it no longer does.
@@ -126,11 +135,12 @@ impl RedisStore {
 
     fn queue_up(&self, want: ClaimCalls) -> Turn {
         let (sender, served) = oneshot::channel();
+        let want = Arc::new(want);
         let ticket = {
             let mut line = self.shared.queue.lock();
             line.last_ticket += 1;
             let ticket = line.last_ticket;
-            line.claims.push_back(WaitingClaim { ticket, want: want.clone(), served: sender });
+            line.claims.push_back(WaitingClaim { ticket, want: Arc::clone(&want), served: sender });
             ticket
         };
         let turn = Turn { store: self.clone(), ticket, want, served };
@@ -191,7 +201,7 @@ impl Reader {
         }
         loop {
             let nudges = self.room.nudges();
-            if self.store.shared.queue.waiting_for(&self.room.function).is_empty() && self.leave() {
+            if !self.store.shared.queue.is_waited_for(&self.room.function) && self.leave() {
                 return;
             }
             match self.serve_one(nudges).await {
@@ -204,7 +214,7 @@ impl Reader {
     /// Stops, unless somebody has queued up in this very moment.
     fn leave(&self) -> bool {
         self.room.reading.store(false, Ordering::Release);
-        let nobody = self.store.shared.queue.waiting_for(&self.room.function).is_empty();
+        let nobody = !self.store.shared.queue.is_waited_for(&self.room.function);
         nobody || self.room.reading.swap(true, Ordering::AcqRel)
     }
 
