@@ -15,7 +15,9 @@ pub(crate) struct AclCommand {
 }
 
 /// What lacks when it is not allowed, though all else works.
-pub(crate) const OPTIONAL: [AclCommand; 6] = [
+pub(crate) const OPTIONAL: [AclCommand; 8] = [
+    untried("multi", TOGETHER),
+    of("exec", TOGETHER, "EXEC"),
     of("config|get", "the doctor, and the durability that answers name", "CONFIG GET appendonly"),
     of("acl|whoami", "the doctor says whose rights it tried", "ACL WHOAMI"),
     of("cluster|info", "the doctor sees whether all slots are served", "CLUSTER INFO"),
@@ -36,6 +38,7 @@ const LOCKS: &str = "locks, semaphores and read/write locks";
 const WAKING: &str = "processes tell each other to look again";
 const BATCHES: &str = "messages that are gathered, and dead letters";
 const ANSWERS: &str = "answers on their way to callers";
+const TOGETHER: &str = "many answers at once cost the server less";
 const SCRIPTS: &str = "one script per transition";
 const CONNECTION: &str = "the connection itself";
 const CLUSTER: &str = "finding the server that has a key";

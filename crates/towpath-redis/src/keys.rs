@@ -92,6 +92,11 @@ impl Keys {
         format!("{}:calls", self.prefix)
     }
 
+    /// Hash: call id -> its record as it was before a transaction that comes to nothing. Seen by nobody: it is gone when that ends.
+    pub(crate) fn kept(&self) -> String {
+        format!("{}:kept", self.prefix)
+    }
+
     /// Hash: call id -> its function, as `scope \n name`. Only in a Cluster, where each function's calls lie with it.
     pub(crate) fn whereabouts(&self) -> String {
         format!("{}:where", self.prefix)
@@ -243,7 +248,7 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
             ("lock:index" | "lock:used", false) | ("limit:index" | "limit:over", true) => Some(&["zset"]),
             ("lock:audit", false) => Some(&["list"]),
             (set, _) if set.starts_with("lock:exec:") => Some(&["set"]),
-            ("workers" | "where" | "calls" | "requests" | "pages" | "config" | "losses", false) => Some(&["hash"]),
+            ("workers" | "where" | "calls" | "kept" | "requests" | "pages" | "config" | "losses", false) => Some(&["hash"]),
             ("sequence", false) | ("incarnation", _) | ("confirmed", true) => Some(&["string"]),
             _ => None,
         };
@@ -377,6 +382,7 @@ mod tests {
             (keys.incarnation(), "string"),
             (format!("{}:{{7}}", keys.incarnation()), "string"),
             (keys.losses(), "hash"),
+            (keys.kept(), "hash"),
             (keys.confirmed("function:response:inbox:c"), "string"),
             (keys.config(), "hash"),
             (Keys::inbox("c", None), "list"),

@@ -7,6 +7,7 @@ use crate::link::Script;
 pub(crate) static SUBMIT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/submit.lua")));
 pub(crate) static SUBMIT_ONE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/submit_one.lua")));
 pub(crate) static MOVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/move.lua")));
+pub(crate) static RESTORE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/restore.lua")));
 pub(crate) static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/take.lua")));
 pub(crate) static ADOPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/adopt.lua")));
 pub(crate) static PROGRESS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/progress.lua")));

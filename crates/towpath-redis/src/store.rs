@@ -27,7 +27,7 @@ use crate::held::HeldCalls;
 use crate::incarnation::{self, Incarnation};
 use crate::keys::{Keys, unfit_for_cluster};
 use crate::limits::{Crowds, Notebook};
-use crate::link::{Link, Script, trouble};
+use crate::link::{Link, Script, Transaction, trouble};
 use crate::listening::Listening;
 use crate::locks::Locks;
 use crate::locks::keys::SharedKeys;
@@ -243,6 +243,11 @@ impl Shared {
         }
         let (reply, confirmed) = self.link.run_with(script, keys, args, &confirm).await?;
         Ok((reply, self.guarantee.judge(&confirmed)?))
+    }
+
+    /// A connection for a script with something beside it. `None` also where replicas are to confirm it, which costs more than it spares.
+    pub(crate) async fn transaction(&self) -> Option<Transaction<'_>> {
+        if self.guarantee.asks_replicas() { None } else { self.link.transaction().await }
     }
 
     /// Makes sure that whatever lies beside this key is kept as well as was asked for: what was written before by others, too.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use towpath::SystemClock;
 use towpath_conformance::words::{SubmitWords, call_id, definition, function, new_call, ok, seconds, worker_id};
 use towpath_core::call::{CallState, LostLease, Outcome};
@@ -18,7 +19,11 @@ const LEASE: Duration = Duration::from_millis(1_500);
 
 /// A process, as far as the store can tell.
 async fn process(server: &RedisServer) -> RedisStore {
-    let mut options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    process_at(&server.url()).await
+}
+
+async fn process_at(url: &str) -> RedisStore {
+    let mut options = RedisOptions::parse(url).expect("a URL of a Redis");
     options.timing = Timing { sweep_every: Duration::from_millis(300), ..Timing::default() };
     RedisStore::open(options, Arc::new(SystemClock::new())).await.expect("the server is up")
 }
@@ -183,19 +188,29 @@ async fn what_is_answered_together_leaves_the_stream_though_an_older_call_still_
     assert!(matches!(reply[..], [Completed::Recorded { .. }]), "{reply:?}");
 }
 
-/// Twenty calls that one worker has read, of which the server does not know that they run.
-async fn deliver_twenty(caller: &RedisStore, worker: &RedisStore) -> Vec<Delivery> {
+/// So many answers go to the server in one script, and so many in a transaction.
+const FEW_AND_MANY: [usize; 2] = [20, 100];
+
+/// Calls that one worker has read, of which the server does not know that they run.
+async fn deliver(count: usize, caller: &RedisStore, worker: &RedisStore) -> Vec<Delivery> {
     serve(worker, "w-1").await;
     let first = deliver_at_once(caller, worker, "w-1", "first").await;
     worker.complete(CompleteCalls::one(worker_id("w-1"), first.id, ok("1"))).await.expect("the server is up");
-    for number in 0..20 {
-        caller.submit(new_call(&format!("c-{number}"), "add").timeout(seconds(60))).await.expect("the server is up");
-    }
+    let ids: Vec<String> = (0..count).map(|number| format!("c-{number}")).collect();
+    let submitted = join_all(ids.iter().map(|id| caller.submit(new_call(id, "add").timeout(seconds(60))))).await;
+    assert!(submitted.iter().all(|one| matches!(one, Ok(Submitted::Accepted { .. }))), "{submitted:?}");
     let mut held = Vec::new();
-    while held.len() < 20 {
-        held.extend(worker.claim(claim("w-1")).await.expect("the server is up"));
+    while held.len() < count {
+        let functions = vec![ClaimFunction { function: function("add"), max: 100 }];
+        held.extend(worker.claim(ClaimCalls { functions, max: 100, ..claim("w-1") }).await.expect("the server is up"));
     }
     held
+}
+
+fn transactions(server: &RedisServer) -> usize {
+    let info = server.cli(&["INFO", "commandstats"]);
+    let calls = info.lines().find_map(|line| line.strip_prefix("cmdstat_exec:calls="));
+    calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 
 async fn answer_all(worker: &RedisStore, held: &[Delivery]) -> Vec<Completed> {
@@ -206,13 +221,14 @@ async fn answer_all(worker: &RedisStore, held: &[Delivery]) -> Vec<Completed> {
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_count_though_somebody_else_has_acknowledged_an_entry_or_destroyed_the_group() {
     const STREAM: &str = "function:stream:__global__:add";
-    for meddling in ["one is acknowledged", "the group is destroyed"] {
+    let meddlings = ["one is acknowledged", "the group is destroyed"];
+    for (meddling, count) in meddlings.into_iter().flat_map(|meddling| FEW_AND_MANY.map(|count| (meddling, count))) {
         let server = RedisServer::start();
         let (caller, worker) = (process(&server).await, process(&server).await);
-        let held = deliver_twenty(&caller, &worker).await;
+        let held = deliver(count, &caller, &worker).await;
         if meddling == "one is acknowledged" {
             let pending = server.cli(&["XPENDING", STREAM, "group:add", "-", "+", "20"]);
-            let entry = pending.lines().next().expect("twenty are pending").to_owned();
+            let entry = pending.lines().next().expect("all are pending").to_owned();
             assert_eq!(server.cli(&["XACK", STREAM, "group:add", &entry]).trim(), "1");
         } else {
             assert_eq!(server.cli(&["XGROUP", "DESTROY", STREAM, "group:add"]).trim(), "1");
@@ -228,17 +244,62 @@ async fn answers_count_though_somebody_else_has_acknowledged_an_entry_or_destroy
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_answers_that_are_given_together_only_that_to_a_changed_call_is_refused() {
-    let server = RedisServer::start();
-    let (caller, worker) = (process(&server).await, process(&server).await);
-    let held = deliver_twenty(&caller, &worker).await;
-    assert_eq!(caller.cancel(&held[7].id.call_id).await.expect("the server is up"), Cancelled::Done);
-    let replies = answer_all(&worker, &held).await;
-    for (place, (reply, delivery)) in replies.iter().zip(&held).enumerate() {
-        let (is_lost, state) = if place == 7 { (true, CallState::Cancelled) } else { (false, CallState::Completed) };
-        assert_eq!(matches!(reply, Completed::Lost(_)), is_lost, "{place}: {reply:?}");
-        assert_eq!(state_seen_by(&caller, delivery).await, state, "{place}");
+    for count in FEW_AND_MANY {
+        let server = RedisServer::start();
+        let (caller, worker) = (process(&server).await, process(&server).await);
+        let held = deliver(count, &caller, &worker).await;
+        assert_eq!(caller.cancel(&held[7].id.call_id).await.expect("the server is up"), Cancelled::Done);
+        // One is gone as if it had been forgotten, and must not come back.
+        assert_eq!(server.cli(&["HDEL", "towpath:calls", held[9].id.call_id.as_str()]).trim(), "1");
+        let cancelled = server.cli(&["HGET", "towpath:calls", held[7].id.call_id.as_str()]);
+        let replies = answer_all(&worker, &held).await;
+        for (place, (reply, delivery)) in replies.iter().zip(&held).enumerate() {
+            let state = match place {
+                7 => Some(CallState::Cancelled),
+                9 => None,
+                _ => Some(CallState::Completed),
+            };
+            assert_eq!(matches!(reply, Completed::Lost(_)), state != Some(CallState::Completed), "{place} of {count}: {reply:?}");
+            let seen = caller.call(&delivery.id.call_id).await.expect("the server is up");
+            assert_eq!(seen.map(|seen| seen.call.state), state, "{place} of {count}");
+        }
+        assert_eq!(server.cli(&["HGET", "towpath:calls", held[7].id.call_id.as_str()]), cancelled, "it is as it was, to the letter");
+        assert_eq!(server.cli(&["EXISTS", "towpath:kept"]).trim(), "0", "nothing is left of the attempt");
     }
-    assert_eq!(server.cli(&["HGET", "towpath:counts:{function:stream:__global__:add}", "queued"]).trim(), "0");
+}
+
+/// Has many calls answered at once, all of which must end as they should. Says how many transactions that took.
+async fn answer_many(server: &RedisServer, url: &str) -> usize {
+    let (caller, worker) = (process_at(url).await, process_at(url).await);
+    let held = deliver(100, &caller, &worker).await;
+    server.cli(&["SCRIPT", "FLUSH"]); // a transaction does not rely on what the server remembers
+    let replies = answer_all(&worker, &held).await;
+    assert!(replies.iter().all(|reply| matches!(reply, Completed::Recorded { .. })), "{replies:?}");
+    for delivery in &held {
+        let view = caller.call(&delivery.id.call_id).await.expect("the server is up").expect("it is kept");
+        assert_eq!((view.call.state, view.request.params), (CallState::Completed, delivery.request.params.clone()));
+    }
+    transactions(server)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_answers_go_in_a_transaction() {
+    // What is held for a second is written down first, and then there is no need: a slow machine may take several attempts.
+    for _attempt in 0..10 {
+        let server = RedisServer::start();
+        // One to learn that it is allowed, and one for the answers.
+        if answer_many(&server, &server.url()).await == 2 {
+            return;
+        }
+    }
+    panic!("in ten attempts nothing went in a transaction");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_answers_go_without_a_transaction_where_it_is_not_allowed() {
+    let server = RedisServer::build().user("app", "on >secret ~* &* +@all -multi").start();
+    let url = server.url().replacen("://", "://app:secret@", 1);
+    assert!(answer_many(&server, &url).await <= 1, "after one attempt it is known that it is not allowed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,8 @@
 --       `UNKEY field id` removes a field that leads to this id, `LIVES place life n …` writes the lives of the calls at these places
 --       down, each with the last n bytes of what stood there before: what was asked, `ACKDEL group entry …` acknowledges entries,
 --       given oldest first, and deletes them
---       before all others come `ABSENT` the key is not there, and `PENDING group entry …` does what `ACKDEL` does if all are pending
+--       before all others come `KEEP ids` the lives of these calls, a line each, are about to be written beside this script: they are kept
+--       for `restore` if that is not to be; `ABSENT` the key is not there; `PENDING group entry …` does what `ACKDEL` does if all are pending
 -- gives the places of the calls that have changed; empty: it is done; 0: not all entries were pending, or a key was there, so the calls are
 --       to be named as the host saw them. Entries may be acknowledged then, and nothing else is done
 local call, find, unpack, ARGV = redis.call, string.find, unpack, ARGV
@@ -47,6 +48,16 @@ local function delete(stream, group, from, to)
   if from <= to then call('XDEL', stream, unpack(ARGV, from, to)) end
 end
 
+-- Nothing is done. What is written beside this script shall not stand either.
+local kept_in, kept_ids
+local function refuse()
+  if kept_in then call('DEL', kept_in) end
+  for id in string.gmatch(kept_ids or '', '[^\n]+') do
+    call('HSET', kept_in, id, call('HGET', KEYS[1], id) or '')
+  end
+  return { 0 }
+end
+
 local at = 2 * count + 2
 while at <= #ARGV do
   local name, key, from, to = ARGV[at], KEYS[tonumber(ARGV[at + 1])], at + 3, at + 2 + tonumber(ARGV[at + 2])
@@ -60,11 +71,14 @@ while at <= #ARGV do
     end
     call('HSET', key, unpack(written))
   elseif name == 'ACKDEL' or name == 'PENDING' then
-    local acknowledged = call('XACK', key, unpack(ARGV, from, to))
-    if name == 'PENDING' and acknowledged < to - from then return { 0 } end
+    -- A stream that is none is nothing to go on with, and must not end the script before what it keeps is kept.
+    local acknowledged = (name == 'PENDING' and redis.pcall or call)('XACK', key, unpack(ARGV, from, to))
+    if name == 'PENDING' and (type(acknowledged) ~= 'number' or acknowledged < to - from) then return refuse() end
     delete(key, ARGV[from], from + 1, to)
+  elseif name == 'KEEP' then
+    kept_in, kept_ids = key, ARGV[from]
   elseif name == 'ABSENT' then
-    if call('EXISTS', key) == 1 then return { 0 } end
+    if call('EXISTS', key) == 1 then return refuse() end
   elseif name == 'COUNT' then
     if call('HINCRBY', key, ARGV[from], ARGV[from + 1]) == 0 then call('HDEL', key, ARGV[from]) end
   elseif name == 'UNKEY' then

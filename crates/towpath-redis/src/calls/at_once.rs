@@ -18,7 +18,6 @@ use super::entry::Entry;
 use super::load::Found;
 use super::take::delivery;
 use crate::pause::pause;
-use crate::record::{Life, write_request};
 use crate::room::Room;
 use crate::store::{RedisStore, Shared};
 
@@ -71,8 +70,9 @@ impl RedisStore {
         let (call, _claimed) = step(waiting.call.clone(), CallCommand::Claim(claim), now);
         let life = Arc::new(waiting.with(call));
         (life.call.state == CallState::Running).then(|| {
-            let request = entry.request(&room.function);
-            let asked = Some(asked_in(&waiting, &request));
+            let (request, asked) = entry.asked(&room.function);
+            // A record says nothing of what stands apart.
+            let asked = Some(if waiting.kept == 0 { Bytes::new() } else { asked });
             (Found { room: Arc::clone(room), life, on_server: Some(Arc::new(waiting)), asked }, request)
         })
     }
@@ -144,11 +144,6 @@ impl RedisStore {
         }
         Ok(ours)
     }
-}
-
-/// What a record says of what was asked: nothing where that stands apart.
-fn asked_in(life: &Life, request: &CallRequest) -> Bytes {
-    if life.kept == 0 { Bytes::new() } else { Bytes::from(write_request(request)) }
 }
 
 /// A delivery that is not written down, on what the server has now. `None`: the call does not wait for this delivery any more.

@@ -15,9 +15,11 @@ use crate::script::{Args, ArgsPool};
 
 /// A word for an inbox that is as long as this is long enough.
 const WORD_MAX: usize = 64 * 1024;
+const KEEP: &str = "KEEP";
 const ABSENT: &str = "ABSENT";
 const PENDING: &str = "PENDING";
-const LOOKS: [&str; 2] = [ABSENT, PENDING];
+/// What comes before all else.
+const LOOKS: [&str; 3] = [KEEP, ABSENT, PENDING];
 
 /// How the script sees that nobody was faster.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,6 +57,21 @@ impl<'a> Effects<'a> {
     /// Commands for other servers, to be sent first.
     pub(super) fn take_elsewhere(&mut self) -> Vec<Cmd> {
         std::mem::take(&mut self.elsewhere)
+    }
+
+    /// The records of calls that nobody has touched, each behind its id: they may be written beside the script, which then keeps what was
+    /// there before under `kept` if it does nothing.
+    pub(super) fn take_records(&mut self, calls: &'a str, kept: &'a str) -> Option<Args> {
+        let key = self.number(calls);
+        let place = self.commands.iter().position(|command| command.key == key && command.name == "HSET")?;
+        let records = self.commands.swap_remove(place).words;
+        self.command(KEEP, kept, None).written(|ids| {
+            for id in records.words().step_by(2) {
+                ids.extend_from_slice(id);
+                ids.push(b'\n');
+            }
+        });
+        Some(records)
     }
 
     /// Writes all commands, and returns the keys that they name.

@@ -12,15 +12,19 @@ use towpath_core::time::Timestamp;
 use super::effects::{Effects, Guard};
 use super::load::Found;
 use crate::lane::heard;
+use crate::link::Beside;
 use crate::quick::QuickSet;
 use crate::record::Life;
 use crate::room::Room;
-use crate::script::MOVE;
+use crate::script::{MOVE, RESTORE};
 use crate::store::RedisStore;
 use crate::value;
 
 /// A reply stays so long for a caller that was cut off; as the seeds have it.
 pub(crate) const REPLY_KEPT_MS: u64 = 60_000;
+
+/// So many answers are worth a transaction.
+const MANY: usize = 32;
 
 /// A change of one call.
 #[derive(Clone)]
@@ -228,11 +232,22 @@ impl RedisStore {
         for refused in shared.link.ask_all(&effects.take_elsewhere()).await? {
             value::checked(refused)?;
         }
+        let (calls, kept) = (shared.keys.calls(), shared.keys.kept());
+        let transaction = if guard == Guard::Untouched && moves.len() >= MANY { shared.transaction().await } else { None };
+        let records = transaction.as_ref().and_then(|_| effects.take_records(&calls, &kept));
         let keys = effects.write(&mut args);
         let names: Vec<&str> = keys.iter().map(|name| &**name).collect();
-        let moved = shared.run_durably(&MOVE, &names, &args).await;
+        let moved = match transaction.zip(records) {
+            Some((transaction, records)) => {
+                let beside = Beside { command: ["HSET", &calls], words: &records, restore: &RESTORE, restore_keys: &[&calls, &kept] };
+                let moved = transaction.run(&MOVE, &names, &args, &beside).await;
+                shared.pool.put(records);
+                moved.and_then(|moved| shared.guarantee.judge(&[]).map(|_| moved))
+            }
+            None => shared.run_durably(&MOVE, &names, &args).await.map(|(moved, _)| moved),
+        };
         shared.pool.put(args);
-        value::array("the move of calls", moved?.0)
+        value::array("the move of calls", moved?)
     }
 
     /// Tells this process what it needs to know of changes that were just made; the script has told the others that wait for answers.

@@ -279,7 +279,7 @@ impl Reader {
         let id = line.id();
         let command = read_command(&self.room, want, count, Some(BLOCK));
         let reply = {
-            let read = line.ask_blocking(&command, BLOCK);
+            let read = line.read_blocking(&command, BLOCK);
             tokio::pin!(read);
             tokio::select! {
                 biased;
@@ -293,7 +293,7 @@ impl Reader {
         match reply {
             Ok(reply) => {
                 *self.room.kept_line() = Some(line);
-                Ok(entry::read_streams(&reply))
+                Ok(entry::read_streams_in(&reply))
             }
             Err(error) if is_no_group(&error) => {
                 *self.room.kept_line() = Some(line);

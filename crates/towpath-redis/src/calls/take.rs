@@ -17,7 +17,7 @@ use super::moves::Move;
 use super::reserve::Reserved;
 use crate::keys;
 use crate::link::Reply;
-use crate::record::{INLINE_MAX, Life, request_in, write_request};
+use crate::record::{INLINE_MAX, Life, request_in};
 use crate::room::Room;
 use crate::script::{ADOPT, Args, TAKE};
 use crate::store::RedisStore;
@@ -257,7 +257,7 @@ impl RedisStore {
                 let apart = || value::bytes(apart).unwrap_or_default();
                 self.request(room, request_in(record, life.kept).unwrap_or_else(apart))?
             }
-            (None, Some(entry)) => entry.request(&room.function),
+            (None, Some(entry)) => entry.asked(&room.function).0,
             (None, None) => return Err(StoreError::Corrupt(format!("call '{call_id}' was delivered and had not been read"))),
         };
         let delivery = delivery(&life.call, request, now);
@@ -316,7 +316,7 @@ impl RedisStore {
             args.number(sequence);
             args.push(rest);
             args.number(life.call.deadline.as_millis());
-            args.push(write_request(&entry.request(&room.function)));
+            args.push(entry.asked(&room.function).1);
         }
         let counter = shared.keys.sequence();
         let mut names: Vec<&str> = vec![&keys.calls, &keys.requests, &keys.due, &keys.index, &keys.counts];
@@ -376,7 +376,7 @@ fn adopted(entry: &Entry, call_id: CallId, now: Timestamp) -> Life {
     let taken = entry.taken_ms().map_or(now, Timestamp::from_millis).min(now);
     let timeout = entry.timeout_ms.map_or(TIMEOUT_UNSAID, Duration::from_millis);
     // Who names no list waits where everybody does.
-    let channel = entry.channel.clone().unwrap_or_else(|| keys::response(&call_id));
+    let channel = entry.channel.as_ref().map_or_else(|| keys::response(&call_id), |named| named[0].clone());
     let channels: Vec<String> = Some(channel).filter(|channel| is_reply_list(channel)).into_iter().collect();
     let call = Call::submitted(call_id, taken, timeout, ADOPTED_KEPT);
     Life { entry: entry.place.clone(), ..Life::submitted(call, None, channels) }

@@ -76,6 +76,11 @@ pub(super) fn says_demoted(code: &str) -> bool {
     matches!(code, "READONLY" | "MASTERDOWN" | "UNBLOCKED")
 }
 
+/// The same of an error as the server wrote it.
+pub(super) fn is_said_by_demoted(said: &str) -> bool {
+    said.split(' ').next().is_some_and(says_demoted)
+}
+
 /// The user lacks the right.
 pub(super) fn is_not_permitted(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if code(error) == "NOPERM")

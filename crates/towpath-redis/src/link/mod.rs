@@ -6,6 +6,7 @@
 //! | `wire` | one connection that many share |
 //! | `own` | one connection of one's own, and what it says (`reply`) |
 //! | `spare` | connections for scripts that come one at a time |
+//! | `transaction` | a script and what is written beside it |
 //! | `line` | the shared connection to one server, made anew when it breaks |
 //! | `sentinel` | finds the master |
 //! | `cluster` | a line to each node, and who has which slot (`slots`) |
@@ -23,6 +24,7 @@ mod spare;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod transaction;
 mod wire;
 
 use std::sync::Arc;
@@ -43,11 +45,13 @@ use line::{ANSWER_WITHIN, Line, Target};
 use own::OwnWire;
 use sentinel::Sentinels;
 use spare::Spares;
+use transaction::Permission;
 
 pub(crate) use error::{checked, trouble};
-pub(crate) use reply::Reply;
+pub(crate) use reply::{Reply, Text, Word, Words};
 pub(crate) use sentinel::Testimony;
 pub(crate) use slots::slot_of_key;
+pub(crate) use transaction::{Beside, Transaction};
 
 /// How long reads block that must notice soon when they were forgotten.
 pub(crate) const BLOCK_SHORT: Duration = Duration::from_secs(5);
@@ -60,6 +64,8 @@ pub(crate) struct Link {
     waiting: Option<Arc<Line>>,
     /// Not used in a Cluster.
     spares: Arc<Spares>,
+    /// To have transactions.
+    permission: Arc<Permission>,
     lives: watch::Sender<u64>,
 }
 
@@ -112,7 +118,7 @@ impl Link {
         match options.place.clone() {
             Place::Cluster(entrances) => {
                 let way = Arc::new(Way::Cluster(Cluster::open(dialer, entrances, lives.clone()).await?));
-                Ok(Self { way, waiting: None, spares: Arc::default(), lives })
+                Ok(Self { way, waiting: None, spares: Arc::default(), permission: Arc::default(), lives })
             }
             Place::Standalone(address) => Self::single(|| Target::Fixed(address.clone()), dialer, lives).await,
             Place::Sentinel { sentinels, master } => {
@@ -127,7 +133,7 @@ impl Link {
         // Made when it is first used. Nobody but those who use it need know when it is made anew.
         let waiting = Line::new(target(), dialer, watch::Sender::new(0));
         let (way, waiting) = (Arc::new(Way::Single(Arc::new(line))), Some(Arc::new(waiting)));
-        Ok(Self { way, waiting, spares: Arc::default(), lives })
+        Ok(Self { way, waiting, spares: Arc::default(), permission: Arc::default(), lives })
     }
 
     /// What each of the Sentinels says, if there are any.
@@ -380,9 +386,19 @@ impl Exclusive {
     /// Asks what may block for so long. What is not answered soon after was swallowed on the way: a proxy that forgot a connection may
     /// keep it open for ever. That the other side is gone is noticed sooner, as the connection breaks.
     pub(crate) async fn ask_blocking(&mut self, command: &Cmd, block: Duration) -> Result<Reply, StoreError> {
-        let reply = tokio::time::timeout(block + ANSWER_WITHIN, self.wire.ask(command)).await;
-        let reply = reply.map_err(|_| error::silent(&self.wire.address))??;
-        self.heeded(reply).await
+        let text = self.read_blocking(command, block).await?;
+        self.wire.understood(&text)
+    }
+
+    /// The same, for long answers that are read word by word.
+    pub(crate) async fn read_blocking(&mut self, command: &Cmd, block: Duration) -> Result<Text, StoreError> {
+        let text = tokio::time::timeout(block + ANSWER_WITHIN, self.wire.ask(command)).await;
+        let text = text.map_err(|_| error::silent(&self.wire.address))??;
+        if text.is_error() {
+            let reply = self.wire.understood(&text)?;
+            self.heeded(reply).await?;
+        }
+        Ok(text)
     }
 
     /// Asks several things at once, the last of which may block for [`BLOCK_SHORT`]. Each is answered by [`hear`](Self::hear).

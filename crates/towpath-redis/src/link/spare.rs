@@ -8,7 +8,8 @@ use towpath_core::store::StoreError;
 
 use super::error;
 use super::line::{ANSWER_WITHIN, Line};
-use super::own::OwnWire;
+use super::own::{OwnWire, write_script};
+use super::reply::Reply;
 use crate::script::Args;
 
 /// Calls are taken by one script at a time and moved by one; locks and limits come beside them.
@@ -62,15 +63,26 @@ impl Spares {
 impl Spare<'_> {
     /// Runs a script that the server knows. An error reply is a reply.
     pub(super) async fn run(mut self, sha: &str, keys: &[&str], args: &Args) -> Result<Value, StoreError> {
-        let Some(mut wire) = self.wire.take() else { return Ok(Value::Nil) };
-        let asked = tokio::time::timeout(ANSWER_WITHIN, wire.run(sha, keys, args)).await;
-        let reply = asked.map_err(|_| error::silent(&wire.address))??;
-        if error::is_demoted(&reply) {
+        let mut replies = self.ask(1, |outgoing| write_script(outgoing, sha, keys, args)).await?;
+        Ok(replies.pop().map_or(Value::Nil, Value::from))
+    }
+
+    /// Says something that is answered by so many replies. An error reply is a reply.
+    pub(super) async fn ask(&mut self, replies: usize, write: impl FnOnce(&mut Vec<u8>)) -> Result<Vec<Reply>, StoreError> {
+        let Some(mut wire) = self.wire.take() else { return Ok(Vec::new()) };
+        let asked = tokio::time::timeout(ANSWER_WITHIN, wire.ask_many(replies, write)).await;
+        let replies = asked.map_err(|_| error::silent(&wire.address))??;
+        if replies.iter().any(|reply| matches!(reply, Reply::Error(said) if error::is_said_by_demoted(said))) {
             self.line.forget_server(&wire.address);
         } else {
             self.wire = Some(wire);
         }
-        Ok(reply)
+        Ok(replies)
+    }
+
+    /// Nobody knows in which state the connection is: it is not used again.
+    pub(super) fn give_up(&mut self) {
+        self.wire = None;
     }
 }
 

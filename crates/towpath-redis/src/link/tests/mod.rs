@@ -5,6 +5,7 @@ mod cluster;
 mod rights;
 mod sentinel;
 mod standalone;
+mod transaction;
 
 use std::time::Duration;
 
