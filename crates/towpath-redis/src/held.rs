@@ -24,6 +24,8 @@ struct Shelf {
     unwritten: usize,
     /// When there are more, it is time to clear up.
     clear_at: usize,
+    /// Somebody looks from time to time which of them are to be written down.
+    is_looked_after: bool,
 }
 
 impl HeldCalls {
@@ -31,12 +33,11 @@ impl HeldCalls {
         self.lock().put(found);
     }
 
-    /// Calls that the server does not know to be delivered. Says whether they are the first such.
+    /// Calls that the server does not know to be delivered. Says whether somebody has to look after them from now on.
     pub(crate) fn put_unwritten(&self, delivered: Vec<Found>) -> bool {
         let mut shelf = self.lock();
-        let first = shelf.unwritten == 0;
         delivered.into_iter().for_each(|found| shelf.put(found));
-        first
+        !std::mem::replace(&mut shelf.is_looked_after, true)
     }
 
     /// The same call, now that the server knows. Whoever has dealt with it meanwhile has taken it from here.
@@ -76,6 +77,18 @@ impl HeldCalls {
 
     pub(crate) fn has_unwritten(&self) -> bool {
         self.lock().unwritten > 0
+    }
+
+    /// Whether there is still something to look after. If not, the next one who puts something here is told to.
+    pub(crate) fn is_to_be_looked_after(&self) -> bool {
+        let mut shelf = self.lock();
+        shelf.is_looked_after = shelf.unwritten > 0;
+        shelf.is_looked_after
+    }
+
+    /// Whoever looked after them is gone.
+    pub(crate) fn is_left_alone(&self) {
+        self.lock().is_looked_after = false;
     }
 
     /// What was delivered is not what is there.

@@ -5,7 +5,7 @@
 //! If this process dies meanwhile, the entry is pending with its worker, and whoever sweeps the stream delivers it again after the worker's
 //! lease. If the call has changed meanwhile, the answer finds another version, and is decided on anew.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,7 +48,7 @@ impl RedisStore {
             let deliveries = delivered.iter().zip(requests).map(|(found, request)| delivery(&found.life.call, request, now)).collect();
             self.shared.agenda.note(now + want.lease);
             if self.shared.held.put_unwritten(delivered) {
-                tokio::spawn(write_down_in_time(Arc::downgrade(&self.shared)));
+                tokio::spawn(write_down_in_time(Keeper(Arc::downgrade(&self.shared))));
             }
             return Some(deliveries);
         }
@@ -157,12 +157,24 @@ pub(super) fn rebased(mine: &Found, there: &Found) -> Option<Found> {
     })
 }
 
+/// Who looks after deliveries that are not written down. When it goes, and be it with its runtime, the next delivery brings another. Two
+/// for a moment do no harm.
+struct Keeper(Weak<Shared>);
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.held.is_left_alone();
+        }
+    }
+}
+
 /// Writes deliveries down when they were held for a while, as long as there are such.
-async fn write_down_in_time(shared: std::sync::Weak<Shared>) {
+async fn write_down_in_time(keeper: Keeper) {
     loop {
         pause(WRITTEN_AFTER / 2).await;
-        let Some(shared) = shared.upgrade() else { return };
-        if !shared.held.has_unwritten() {
+        let Some(shared) = keeper.0.upgrade() else { return };
+        if !shared.held.is_to_be_looked_after() {
             return;
         }
         let before = Timestamp::from_millis(shared.now().as_millis().saturating_sub(millis(WRITTEN_AFTER)));

@@ -20,6 +20,9 @@ const FUNCTIONS: u32 = 100;
 /// A server is measured in so many rounds, if they are long enough.
 const ROUNDS: u32 = 3;
 const SHORTEST_ROUND: Duration = Duration::from_secs(1);
+/// A lone call takes a third longer or not by where the system happens to run the processes, which each round decides anew.
+const ROUNDS_ALONE: u32 = 8;
+const SHORTEST_ROUND_ALONE: Duration = Duration::from_millis(500);
 /// What a backlog is compared with.
 const SHORT_BACKLOG: u64 = 1_000;
 /// Where the most calls/s are looked for when no level was measured.
@@ -108,8 +111,9 @@ async fn level(target: &Target, in_flight: u32, length: Duration) -> Result<Row,
 /// The floor and the load in turn, so that a machine that slows down meanwhile favours neither.
 async fn in_turn(place: &Place, load: Load) -> Result<Row, Failure> {
     let Load { in_flight, length, .. } = load;
-    let rounds = if length >= SHORTEST_ROUND * ROUNDS { ROUNDS } else { 1 };
-    let (round, of_floor) = (length / rounds, (length / (rounds + 1)).max(SHORTEST_ROUND));
+    let (most, shortest) = if in_flight == 1 { (ROUNDS_ALONE, SHORTEST_ROUND_ALONE) } else { (ROUNDS, SHORTEST_ROUND) };
+    let rounds = if length >= shortest * most { most } else { 1 };
+    let (round, of_floor) = (length / rounds, (length / (rounds + 1)).max(shortest));
     let (mut loads, mut floors) = (Vec::new(), vec![floor::redis::run(place, in_flight, of_floor).await?]);
     for _ in 0..rounds {
         loads.push(load::run(place, Load { length: round, ..load }).await?);
