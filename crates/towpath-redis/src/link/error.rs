@@ -46,6 +46,9 @@ pub(super) fn refusal(code: &str, detail: &str) -> StoreError {
     StoreError::Unavailable(match code {
         "OOM" => StoreTrouble::Full(format!("{said}: raise its maxmemory or remove data")),
         "READONLY" => StoreTrouble::ReadOnly(format!("{said}: it is a replica; the next attempt looks for the master")),
+        "UNBLOCKED" if detail.contains("no longer exists") => {
+            StoreTrouble::Other(format!("{said}: somebody has removed it, as a flush does; it is made again by itself"))
+        }
         _ => StoreTrouble::Other(format!("{said}: {}", advice(code))),
     })
 }
@@ -122,6 +125,7 @@ mod tests {
             ("READONLY You can't write against a read only replica.", "looks for the master"),
             ("MASTERDOWN Link with MASTER is down", "looks for the master"),
             ("UNBLOCKED force unblock from blocking operation, instance state changed", "looks for the master"),
+            ("UNBLOCKED the stream key no longer exists", "somebody has removed it"),
             ("LOADING Redis is loading the dataset in memory", "goes on by itself"),
             ("CLUSTERDOWN Hash slot not served", "cluster info"),
             ("TRYAGAIN Multiple keys request during rehashing of slot", "try again"),
