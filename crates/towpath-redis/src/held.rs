@@ -126,3 +126,19 @@ impl Shelf {
         self.clear_at = self.calls.len() * 2;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_looks_after_them_and_when_it_is_gone_the_next_is_told_to() {
+        let held = HeldCalls::default();
+        assert!(held.put_unwritten(Vec::new()), "nobody does yet");
+        assert!(!held.put_unwritten(Vec::new()), "somebody does");
+        assert!(!held.is_to_be_looked_after(), "there is nothing");
+        assert!(held.put_unwritten(Vec::new()), "so it has gone");
+        held.is_left_alone();
+        assert!(held.put_unwritten(Vec::new()), "it went with its runtime");
+    }
+}
