@@ -8,7 +8,7 @@ use towpath_core::clock::{Clock, VirtualClock};
 use towpath_core::store::{CallStore, Durability, RegistryStore};
 use towpath_core::time::Timestamp;
 use towpath_core::worker::RegisterWorker;
-use towpath_redis::doctor::{Check, Examination, Verdict, admit, examine};
+use towpath_redis::doctor::{Check, Demand, Examination, Verdict, admit, examine};
 use towpath_redis::{RedisOptions, RedisStore, Unfit, acl_options, acl_rule};
 use towpath_redis_testing::{ClusterRig, RedisServer, SentinelRig, ServerBuilder, until};
 
@@ -118,18 +118,26 @@ async fn replicas_count_for_what_they_are_asked_to_confirm() {
 async fn only_what_can_work_is_admitted_and_the_rest_says_what_to_change() {
     let server = RedisServer::build().line("maxmemory-policy allkeys-lru").start();
     let options = RedisOptions::parse(&server.url()).unwrap();
-    let warned: Vec<&str> = admit(&options).await.unwrap().iter().map(|check| check.name).collect();
-    assert_eq!(warned, ["durability", "eviction"]);
-    let refusal = async |options: RedisOptions| match admit(&options).await {
+    let warned = async |options: &RedisOptions, demand| {
+        let checks = admit(options, demand).await.unwrap();
+        checks.iter().map(|check| check.name).collect::<Vec<_>>()
+    };
+    assert_eq!(warned(&options, Demand::Works).await, ["durability", "eviction"]);
+    let refusal_of = async |options: RedisOptions, demand| match admit(&options, demand).await {
         Err(Unfit::Refused(says)) => says,
         other => panic!("{other:?}"),
     };
+    let says = refusal_of(options.clone(), Demand::Keeps).await;
+    assert!(says.contains("appendonly yes") && says.contains("noeviction"), "{says}");
+    let memory = RedisOptions { durability: Some(Durability::Memory), ..options.clone() };
+    assert_eq!(warned(&memory, Demand::Keeps).await, ["durability", "eviction", "memory"]);
+    let refusal = async |options: RedisOptions| refusal_of(options, Demand::Works).await;
     let more = RedisOptions { durability: Some(Durability::Everysec), ..options.clone() };
     assert!(refusal(more).await.contains("appendonly yes"));
     let replica = RedisServer::build().line(format!("replicaof 127.0.0.1 {}", server.port())).start();
     assert!(refusal(RedisOptions::parse(&replica.url()).unwrap()).await.contains("replica"));
     drop(server);
-    assert!(matches!(admit(&options).await, Err(Unfit::Store(_))), "a server that is away is no wrong setting");
+    assert!(matches!(admit(&options, Demand::Keeps).await, Err(Unfit::Store(_))), "a server that is away is no wrong setting");
 }
 
 #[tokio::test]

@@ -96,6 +96,9 @@ pub async fn start(settings: Settings) -> Result<Running, ServeError> {
     if let Some(durability) = settings.durability {
         builder = builder.durability(durability);
     }
+    if settings.refuse_lossy {
+        builder = builder.strict();
+    }
     let towpath = builder.open(&settings.store).await?;
     start_on(towpath, metrics, settings).await
 }

@@ -23,8 +23,11 @@ pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCA
 pub struct Settings {
     /// Which store: `sqlite:./.towpath` (a folder), `sqlite:orders.db` (a file), `redis://…` or `memory:`. May hold a password.
     pub store: String,
-    /// What an acknowledgement must be worth at least. Without one: whatever the store gives.
+    /// What an acknowledgement must be worth at least. Without one: whatever the store gives, but see `refuse_lossy`.
     pub durability: Option<Durability>,
+    /// Refuse a Redis that keeps nothing on disk or throws keys away, unless no more than `memory` is asked for, and one whose user may not do what a server
+    /// does. Otherwise such things are warned of.
+    pub refuse_lossy: bool,
     /// Where to listen. Port 0 lets the system choose.
     pub listen: SocketAddr,
     /// Keys that open the API. Without any, everyone who reaches the server may ask.
@@ -64,6 +67,7 @@ impl Default for Settings {
         Self {
             store: EMBEDDED_DEFAULT.to_owned(),
             durability: None,
+            refuse_lossy: true,
             listen: LISTEN_DEFAULT,
             api_keys: Vec::new(),
             insecure_no_auth: false,

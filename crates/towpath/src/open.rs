@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use thiserror::Error;
 use towpath_core::clock::Clock;
 use towpath_core::store::{BatchSource, BatchStore, Durability, Store};
+pub(crate) use towpath_redis::doctor::Demand;
 pub use towpath_redis::doctor::{Check, Examination, Verdict};
 pub use towpath_redis::floor::{
     BatchFloor, Floor as RedisFloor, FloorCaller as RedisFloorCaller, Gauge as FloorGauge, LimitFloor, LockFloor as RedisLockFloor,
@@ -73,6 +74,8 @@ pub(crate) struct Wish {
     pub(crate) clock: Option<Arc<dyn Clock>>,
     /// What an acknowledgement must be worth at least.
     pub(crate) durability: Option<Durability>,
+    /// What else must be right.
+    pub(crate) demand: Demand,
 }
 
 #[async_trait]
@@ -129,7 +132,7 @@ async fn open_redis(mut options: RedisOptions, wish: Wish) -> Result<OpenStore, 
         Unfit::Refused(cause) => OpenError::Refused { url: url.clone(), cause },
         error => OpenError::Store { url: url.clone(), cause: error.to_string() },
     };
-    for check in towpath_redis::doctor::admit(&options).await.map_err(unfit)? {
+    for check in towpath_redis::doctor::admit(&options, wish.demand).await.map_err(unfit)? {
         tracing::warn!(store = url, "{}: {}; {}", check.name, check.says, check.advice.unwrap_or_default());
     }
     let opened = match wish.clock {
@@ -248,7 +251,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_that_keeps_less_than_was_asked_for_is_not_opened() {
-        let wish = |durability| Wish { owner: "a test".to_owned(), clock: None, durability: Some(durability) };
+        let wish = |durability| Wish { owner: "a test".to_owned(), clock: None, durability: Some(durability), demand: Demand::default() };
         let refused = open("memory:", wish(Durability::Everysec)).await.err().unwrap();
         assert!(matches!(refused, OpenError::Refused { .. }) && refused.to_string().contains("sqlite:"), "{refused}");
         assert!(open("memory:", wish(Durability::Memory)).await.is_ok());

@@ -18,7 +18,7 @@ use crate::ids::SystemIds;
 use crate::limits::Limits;
 use crate::locks::Switchboard;
 use crate::observed::{Nobody, ObservedBatches, ObservedStore, Observer};
-use crate::open::{self, CloseStore, OpenError, OpenStore, Wish};
+use crate::open::{self, CloseStore, Demand, OpenError, OpenStore, Wish};
 use crate::worker::WorkerBuilder;
 
 /// A handle on a store. Clones share it; when the last one is gone, its loops stop.
@@ -156,6 +156,7 @@ pub struct TowpathBuilder {
     observer: Option<Arc<dyn Observer>>,
     owner: Option<String>,
     durability: Option<Durability>,
+    demand: Demand,
     batch_store: Option<Arc<dyn BatchStore>>,
     batch_source: Option<Arc<dyn BatchSource>>,
 }
@@ -196,10 +197,19 @@ impl TowpathBuilder {
         self
     }
 
+    /// Opens a Redis only if it loses nothing that it has acknowledged and lets us do whatever a server does. One that keeps nothing on disk,
+    /// or throws keys away when memory is short, is refused, unless [`durability`](Self::durability) or the URL asks for no more than
+    /// `memory`. Default: such things are warned of in the log.
+    #[must_use]
+    pub fn strict(mut self) -> Self {
+        self.demand = Demand::Keeps;
+        self
+    }
+
     /// Opens a store: `sqlite:./.towpath` (a folder), `sqlite:orders.db` (a file), `redis://…` or `memory:`.
     pub async fn open(mut self, url: &str) -> Result<Towpath, OpenError> {
         let owner = self.owner.take().unwrap_or_else(|| format!("a program using towpath, process {}", std::process::id()));
-        let wish = Wish { owner, clock: self.clock.take(), durability: self.durability };
+        let wish = Wish { owner, clock: self.clock.take(), durability: self.durability, demand: self.demand };
         Ok(self.start(open::open(url, wish).await?))
     }
 

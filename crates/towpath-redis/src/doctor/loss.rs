@@ -21,19 +21,14 @@ pub(crate) fn eviction(about: &About) -> Check {
     match worst {
         None => Check::not_permitted("eviction", "INFO"),
         Some("noeviction") => Check::ok("eviction", "noeviction: when memory is short, new work is refused and nothing is lost"),
-        Some(policy) if policy.starts_with("allkeys") => Check::fail(
-            "eviction",
-            format!(
-                "maxmemory-policy is {policy}: when memory is short, accepted calls are thrown away without a word; so they are with \
-                 allkeys-lru, which is often recommended for this"
-            ),
-            "set `maxmemory-policy noeviction` (CONFIG SET maxmemory-policy noeviction, and in redis.conf)",
-        ),
-        Some(policy) => Check::fail(
-            "eviction",
-            format!("maxmemory-policy is {policy}: when memory is short, answers and worker records are thrown away before their time"),
-            "set `maxmemory-policy noeviction` (CONFIG SET maxmemory-policy noeviction, and in redis.conf)",
-        ),
+        Some(policy) => {
+            let what = match policy.starts_with("allkeys") {
+                true => "accepted calls are thrown away without a word",
+                false => "answers and worker records are thrown away before their time",
+            };
+            let says = format!("maxmemory-policy is {policy}: when memory is short, {what}");
+            Check::fail("eviction", says, "set `maxmemory-policy noeviction` (CONFIG SET maxmemory-policy noeviction, and in redis.conf)")
+        }
     }
 }
 
@@ -73,11 +68,14 @@ pub(crate) fn durability(keeping: Keeping, wanted: Wanted) -> Check {
         return Check::warn("durability", format!("'{granted}' is assumed: {why}"), advice);
     }
     match granted {
-        Durability::Memory => Check::warn(
-            "durability",
-            "'memory': a restart of the server loses every accepted call",
-            format!("set {}", settings_for(Durability::Everysec)),
-        ),
+        Durability::Memory => {
+            let says = "'memory': a restart of this Redis server loses every accepted call";
+            let set = format!("set {} on it (in redis.conf, or with CONFIG SET and CONFIG REWRITE)", settings_for(Durability::Everysec));
+            if wanted.level.is_some() {
+                return Check::warn("durability", says, set);
+            }
+            Check::fail("durability", says, format!("{set}, or accept that with `--durability memory`"))
+        }
         level => Check::ok("durability", format!("'{level}'")),
     }
 }
@@ -168,7 +166,8 @@ mod tests {
         let always = Wanted { level: Some(Durability::Always), replicas: 1 };
         for (keeping, wanted, verdict) in [
             (kept(Durability::Everysec, Source::Read, Some(0)), NOTHING, Verdict::Ok),
-            (kept(Durability::Memory, Source::Read, Some(0)), NOTHING, Verdict::Warn),
+            (kept(Durability::Memory, Source::Read, Some(0)), NOTHING, Verdict::Fail),
+            (kept(Durability::Memory, Source::Read, Some(0)), Wanted { level: Some(Durability::Memory), replicas: 1 }, Verdict::Warn),
             (kept(Durability::Everysec, Source::Assumed, Some(0)), NOTHING, Verdict::Warn),
             (kept(Durability::Everysec, Source::Read, Some(0)), always, Verdict::Fail),
             (kept(Durability::Always, Source::Read, Some(0)), always, Verdict::Ok),

@@ -76,14 +76,37 @@ async fn look(
     Ok(keeping.grant(wanted).ok())
 }
 
-/// What must be right before a server serves on this Redis: refuses what cannot work, and returns what should be warned of.
-pub async fn admit(options: &RedisOptions) -> Result<Vec<Check>, Unfit> {
+/// What must be right before a Redis is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Demand {
+    /// That it can work at all, and keeps what was asked for. Whatever else is wrong is only told.
+    #[default]
+    Works,
+    /// Also that it loses nothing it has acknowledged, and that this user may do whatever a server does.
+    Keeps,
+}
+
+impl Demand {
+    /// The checks that must not fail. What passes by itself (full memory, a failed write) is none of them: a server that does not start
+    /// cannot make room either.
+    fn must_not_fail(self, wanted: Wanted) -> &'static [&'static str] {
+        match (self, wanted.level) {
+            (Self::Works, _) => &["version", "role"],
+            // Whoever asks for no more than memory has been told what that means.
+            (Self::Keeps, Some(Durability::Memory)) => &["version", "role", "rights", "keys", "scripts"],
+            (Self::Keeps, _) => &["version", "role", "durability", "replicas", "eviction", "rights", "keys", "scripts"],
+        }
+    }
+}
+
+/// Refuses a Redis that is not what is demanded, and returns what should be warned of.
+pub async fn admit(options: &RedisOptions, demand: Demand) -> Result<Vec<Check>, Unfit> {
     let link = Link::open(options).await?;
     let about = About::ask(&link).await?;
     let wanted = Wanted::from(options);
     let keeping = Keeping::of(&about, false);
     keeping.grant(wanted).map_err(|refused| Unfit::Refused(refused.to_string()))?;
-    let checks = [
+    let mut checks = vec![
         server::version(&about),
         server::role(&about),
         loss::durability(keeping, wanted),
@@ -91,9 +114,15 @@ pub async fn admit(options: &RedisOptions) -> Result<Vec<Check>, Unfit> {
         loss::eviction(&about),
         loss::last_writes(&about),
     ];
-    let must_work = ["version", "role"];
-    if let Some(check) = checks.iter().find(|check| check.verdict == Verdict::Fail && must_work.contains(&check.name)) {
-        return Err(Unfit::Refused(format!("{}: {}", check.says, check.advice.as_deref().unwrap_or_default())));
+    if demand == Demand::Keeps {
+        checks.push(loss::memory(&about));
+        checks.extend([rights::commands(&link, options).await?, rights::keys(&link, options).await?, rights::scripts(&link).await?]);
+    }
+    let must_not_fail = demand.must_not_fail(wanted);
+    let refused = checks.iter().filter(|check| check.verdict == Verdict::Fail && must_not_fail.contains(&check.name));
+    let refused: Vec<String> = refused.map(|check| format!("{}: {}", check.says, check.advice.as_deref().unwrap_or_default())).collect();
+    if !refused.is_empty() {
+        return Err(Unfit::Refused(refused.join("; and ")));
     }
     Ok(checks.into_iter().filter(|check| check.verdict != Verdict::Ok).collect())
 }

@@ -42,6 +42,7 @@ pub(crate) async fn run(globals: &Globals, out: Output, args: DevArgs) -> Result
     let settings = Settings {
         store: store.clone(),
         durability: globals.durability,
+        refuse_lossy: false, // whoever plays loses nothing of worth, and is warned
         listen: args.listen,
         api_keys: super::serve::keys(globals)?,
         allow_loopback_targets: true,

@@ -22,11 +22,16 @@ const EXAMPLES: &str = "\
 Examples:
   towpath serve            data in ./.towpath, API on 127.0.0.1:8690
   towpath serve --store sqlite:/var/lib/towpath
-  towpath serve --store redis://10.0.0.5 --durability everysec
+  towpath serve --store redis://10.0.0.5
                            on as many machines as wanted
   TOWPATH_API_KEYS=$KEY towpath serve --listen 0.0.0.0:8690 \\
     --allowed-host towpath.example
                            open to the network, for those who have the key
+
+A Redis that keeps nothing on disk (`appendonly no`) or throws keys away when
+memory is short (any `maxmemory-policy` but `noeviction`) would lose accepted
+calls, and is refused. Who can live with that says --durability memory.
+`towpath doctor` says what to change.
 
 SIGTERM or Ctrl-C stops in good order within --drain-timeout; a second one
 stops at once. Nothing that was accepted is lost either way.

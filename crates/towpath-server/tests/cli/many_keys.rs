@@ -110,7 +110,7 @@ fn check_idle(what: &str, count: impl Fn() -> u64) {
 #[test]
 fn a_hundred_thousand_open_keys_on_redis_take_no_memory_of_the_server_and_no_commands() {
     let redis = RedisServer::start();
-    let filled = Filled::start(&["serve", "--store", &redis.url(), "--listen", "127.0.0.1:0"]);
+    let filled = Filled::start(&["serve", "--store", &redis.url(), "--durability", "memory", "--listen", "127.0.0.1:0"]);
     filled.check_memory();
     check_idle("commands", || commands(&redis));
 }

@@ -100,11 +100,39 @@ fn a_redis_that_keeps_less_than_was_asked_for_is_refused_with_78() {
 }
 
 #[test]
-fn a_redis_that_throws_calls_away_is_warned_of_loudly_at_the_start() {
+fn a_redis_that_would_lose_calls_is_refused_with_78_and_all_that_is_to_be_changed() {
+    let serve = |url: &str| in_environment(&[], &["serve", "--listen", "127.0.0.1:0", "--store", url]);
+    let forgetful = RedisServer::build().start();
+    serve(&forgetful.url()).exits(78).says("appendonly yes").says("--durability memory");
+    forgetful.cli(&["config", "set", "maxmemory-policy", "volatile-lru"]);
+    serve(&forgetful.url()).exits(78).says("appendonly yes").says("noeviction");
+    let evicting = kept().line("maxmemory-policy allkeys-lru").start();
+    let refused = serve(&evicting.url()).exits(78).says("accepted calls are thrown away").says("noeviction");
+    assert!(!refused.stderr.contains("appendonly"), "nothing is wrong with that: {}", refused.stderr);
+    assert_eq!(evicting.cli(&["dbsize"]).trim(), "0", "and nothing was written");
+}
+
+#[test]
+fn whoever_accepts_that_calls_are_lost_gets_a_server_and_a_loud_warning() {
     let redis = RedisServer::build().line("maxmemory-policy allkeys-lru").start();
-    let server = Server::start_with(tempfile::tempdir().unwrap(), &["serve", "--listen", "127.0.0.1:0", "--store", &redis.url()]);
-    let warning = server.process.remark("allkeys-lru");
-    assert!(warning.contains("WARN") && warning.contains("noeviction"), "{warning}");
+    let accepted = format!("{}?durability=memory", redis.url());
+    for arguments in [
+        &["serve", "--listen", "127.0.0.1:0", "--store", &redis.url(), "--durability", "memory"][..],
+        &["serve", "--listen", "127.0.0.1:0", "--store", &accepted][..],
+        &["dev", "--listen", "127.0.0.1:0", "--store", &redis.url()][..], // nothing of worth is there to be lost
+    ] {
+        let server = Server::start_with(tempfile::tempdir().unwrap(), arguments);
+        let warning = server.process.remark("allkeys-lru");
+        assert!(warning.contains("WARN") && warning.contains("noeviction"), "{warning}");
+    }
+}
+
+#[test]
+fn a_server_whose_user_may_not_do_what_it_needs_is_refused_with_78_and_what_that_is_for() {
+    let redis = kept().user("app", &format!("on >{PASSWORD} ~* &* +@all -xautoclaim -xadd")).start();
+    let url = redis.url().replace("://", &format!("://app:{PASSWORD}@"));
+    let refused = in_environment(&[], &["serve", "--store", &url]).exits(78).says("must not send xadd").says("--print-acl");
+    assert!(!refused.stderr.contains(PASSWORD), "{}", refused.stderr);
 }
 
 #[test]
@@ -115,7 +143,7 @@ fn the_doctor_finds_what_is_wrong_with_a_redis_and_shows_no_password() {
     assert!(!ran.stdout.contains(PASSWORD) && !ran.stderr.contains(PASSWORD), "{} {}", ran.stdout, ran.stderr);
     let report = ran.json();
     let found = findings(&report);
-    for (check, level) in [("connection", "ok"), ("version", "ok"), ("durability", "warn"), ("eviction", "fail"), ("store", "ok")] {
+    for (check, level) in [("connection", "ok"), ("version", "ok"), ("durability", "fail"), ("eviction", "fail"), ("store", "ok")] {
         assert!(found.contains(&(check.to_owned(), level.to_owned())), "{check} is not {level}: {report}");
     }
     assert!(report["power_cut"].as_str().unwrap().starts_with("everything is lost"), "{report}");

@@ -9,7 +9,7 @@ use towpath_redis_testing::{FaultProxy, RedisServer};
 
 use crate::caller::Caller;
 use crate::pull_worker::runs;
-use crate::rig::durable_redis;
+use crate::rig::{durable_redis, everysec_redis};
 use crate::scene::{Scene, for_a_while, now, runs_of};
 use crate::support::wait_for;
 
@@ -25,7 +25,7 @@ fn info(redis: &RedisServer, field: &str) -> String {
 
 #[test]
 fn scripts_that_were_flushed_are_loaded_again() {
-    let redis = RedisServer::start();
+    let redis = everysec_redis();
     let scene = Scene::set(&redis.url());
     redis.cli(&["script", "flush"]);
     assert_eq!(info(&redis, "number_of_cached_scripts"), "0");
@@ -36,7 +36,7 @@ fn scripts_that_were_flushed_are_loaded_again() {
 #[test]
 fn a_group_that_was_destroyed_is_made_again_and_nothing_waits_for_ever_or_runs_twice() {
     const CALLS: usize = 200;
-    let redis = RedisServer::start();
+    let redis = everysec_redis();
     let scene = Scene::set(&redis.url());
     let ids: Vec<String> = (0..CALLS).map(|number| format!("call-{number}")).collect();
     let (stream, group) = ("function:stream:__global__:outside", "group:outside");
@@ -69,7 +69,7 @@ fn a_group_that_was_destroyed_is_made_again_and_nothing_waits_for_ever_or_runs_t
 
 #[test]
 fn connections_that_redis_closes_are_made_again() {
-    let redis = RedisServer::start();
+    let redis = everysec_redis();
     let scene = Scene::set(&redis.url());
     for kind in ["normal", "pubsub", "normal"] {
         let killed: u32 = redis.cli(&["client", "kill", "type", kind]).parse().unwrap();
@@ -106,7 +106,7 @@ fn a_redis_that_was_restarted_is_found_again_with_all_that_it_had() {
 
 #[test]
 fn five_seconds_without_a_packet_cost_five_seconds() {
-    let redis = RedisServer::start();
+    let redis = everysec_redis();
     let proxy = FaultProxy::before(redis.port());
     let scene = Scene::set(&proxy.url());
     let under_way = scene.runtime.spawn(scene.towpath.call::<Value, _>("outside", "x").timeout(LONG).into_future());
@@ -128,7 +128,7 @@ fn five_seconds_without_a_packet_cost_five_seconds() {
 
 #[test]
 fn connections_that_fall_mute_for_good_are_given_up() {
-    let redis = RedisServer::start();
+    let redis = everysec_redis();
     let proxy = FaultProxy::before(redis.port());
     let scene = Scene::set(&proxy.url());
     let before = proxy.accepted();
@@ -141,7 +141,7 @@ fn connections_that_fall_mute_for_good_are_given_up() {
 
 #[test]
 fn a_flush_is_said_loudly_and_work_goes_on() {
-    let redis = RedisServer::start();
+    let redis = everysec_redis();
     let scene = Scene::set(&redis.url());
     let caller = Caller::new();
     caller.define(&scene.server.url, "nobody-serves-it");

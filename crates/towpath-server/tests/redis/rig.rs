@@ -10,6 +10,11 @@ pub(crate) fn durable_redis() -> RedisServer {
     RedisServer::build().append_only("always").start()
 }
 
+/// A Redis that has on its disk whatever it has acknowledged a second ago: as little as a server is content with.
+pub(crate) fn everysec_redis() -> RedisServer {
+    RedisServer::build().append_only("everysec").start()
+}
+
 /// `towpath serve` on a store, at a free port.
 pub(crate) fn serve(store: &str) -> Server {
     serve_at(store, tempfile::tempdir().unwrap(), "127.0.0.1:0")
