@@ -6,13 +6,13 @@ use crate::link::Script;
 
 pub(crate) static SUBMIT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/submit.lua")));
 pub(crate) static SUBMIT_ONE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/submit_one.lua")));
-pub(crate) static MOVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/move.lua")));
+pub(crate) static MOVE: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(include_str!("../lua/calls/move.lua")));
 pub(crate) static RESTORE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/restore.lua")));
-pub(crate) static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/take.lua")));
-pub(crate) static ADOPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/adopt.lua")));
+pub(crate) static TAKE: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(include_str!("../lua/calls/take.lua")));
+pub(crate) static ADOPT: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(include_str!("../lua/calls/adopt.lua")));
 pub(crate) static PROGRESS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/progress.lua")));
-pub(crate) static TRIM: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/trim.lua")));
-pub(crate) static BACK: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/back.lua")));
+pub(crate) static TRIM: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(include_str!("../lua/calls/trim.lua")));
+pub(crate) static BACK: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(include_str!("../lua/calls/back.lua")));
 pub(crate) static REPLAY: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/replay.lua")));
 pub(crate) static LIMITS: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(

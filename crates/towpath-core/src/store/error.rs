@@ -41,7 +41,7 @@ pub enum StoreTrouble {
 impl fmt::Display for StoreTrouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full(cause) => write!(f, "the disk is full ({cause}); free some space, work goes on by itself"),
+            Self::Full(cause) => write!(f, "there is no room ({cause}); make some, and work goes on by itself"),
             Self::ReadOnly(cause) => write!(f, "the data folder is read-only ({cause}); make it writable, work goes on by itself"),
             Self::Closed => f.write_str("the store is closed"),
             Self::Broken(cause) => write!(f, "the disk failed ({cause}); check it, then start again"),

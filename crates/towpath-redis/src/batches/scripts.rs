@@ -6,9 +6,9 @@ use crate::link::Script;
 
 /// A script and, before it, what all scripts of a place share.
 macro_rules! script {
-    ($name:ident, $file:literal) => {
+    ($name:ident, $kind:ident, $file:literal) => {
         pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(concat!(
+            Script::$kind(concat!(
                 include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/batches/place.lua")),
                 include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/batches/", $file, ".lua"))
             ))
@@ -16,18 +16,18 @@ macro_rules! script {
     };
 }
 
-script!(INGEST, "ingest");
-script!(CLAIM, "claim");
-script!(RECLAIM, "reclaim");
-script!(EXTEND, "extend");
-script!(FINISH, "finish");
-script!(SEAL, "seal");
-script!(DEAD, "dead");
-script!(DUE, "due");
-script!(LOOK, "look");
-script!(SWEEP, "sweep");
+script!(INGEST, new, "ingest");
+script!(CLAIM, even_if_full, "claim");
+script!(RECLAIM, even_if_full, "reclaim");
+script!(EXTEND, even_if_full, "extend");
+script!(FINISH, even_if_full, "finish");
+script!(SEAL, even_if_full, "seal");
+script!(DEAD, even_if_full, "dead");
+script!(DUE, new, "due");
+script!(LOOK, new, "look");
+script!(SWEEP, even_if_full, "sweep");
 
 pub(super) static PUT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/batches/put.lua")));
 pub(super) static DRAIN: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/batches/drain.lua")));
-pub(super) static LEAD: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/batches/lead.lua")));
-pub(super) static DRAINED: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/batches/drained.lua")));
+pub(super) static LEAD: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(include_str!("../../lua/batches/lead.lua")));
+pub(super) static DRAINED: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(include_str!("../../lua/batches/drained.lua")));

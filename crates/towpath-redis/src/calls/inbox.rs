@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 use towpath_core::names::CallId;
-use towpath_core::store::{CallNews, StoreError};
+use towpath_core::store::{CallNews, StoreError, StoreTrouble};
 
 use crate::link::Exclusive;
 use crate::pause::pause;
@@ -148,7 +148,14 @@ impl Reading {
         let Some(open) = shared.upgrade() else { return Ok(()) };
         self.arrived = hand_out_all(&open, inbox, words).await?;
         drop(open);
-        let first = self.line.hear().await?;
+        let first = match self.line.hear().await {
+            // The server takes a wait for a write. Answers come all the same, and are looked for.
+            Err(StoreError::Unavailable(StoreTrouble::Full(_))) => {
+                pause(RETRY).await;
+                return Ok(());
+            }
+            first => first?,
+        };
         if let (true, Some(first), Some(open)) = (answers.is_empty(), first.bytes(), shared.upgrade()) {
             self.arrived = hand_out_all(&open, inbox, std::iter::once(&first[..])).await?;
             tokio::task::yield_now().await; // whoever waited for it goes first

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use redis::Value;
 use towpath_core::call::{Call, CallCommand, CallReply, CallState, step};
 use towpath_core::names::CallId;
-use towpath_core::store::{CallNews, Ended, StoreError};
+use towpath_core::store::{CallNews, Ended, StoreError, StoreTrouble};
 use towpath_core::time::Timestamp;
 
 use super::effects::{Effects, Guard};
 use super::load::Found;
 use crate::lane::heard;
-use crate::link::Beside;
+use crate::link::{Beside, Transaction};
 use crate::quick::QuickSet;
 use crate::record::Life;
 use crate::room::Room;
@@ -218,6 +218,25 @@ impl RedisStore {
 
     /// Sends changes with what the script shall look at first. What it gives is empty when they are made.
     async fn send_moves(&self, moves: &[&(Arc<Room>, Arc<Move>)], guard: Guard) -> Result<Vec<Value>, StoreError> {
+        if guard == Guard::Untouched
+            && moves.len() >= MANY
+            && let Some(transaction) = self.shared.transaction().await
+        {
+            match self.send_moves_by(moves, guard, Some(transaction)).await {
+                // Nothing was done. The script alone runs even then, and makes room.
+                Err(StoreError::Unavailable(StoreTrouble::Full(_))) => {}
+                sent => return sent,
+            }
+        }
+        self.send_moves_by(moves, guard, None).await
+    }
+
+    async fn send_moves_by(
+        &self,
+        moves: &[&(Arc<Room>, Arc<Move>)],
+        guard: Guard,
+        transaction: Option<Transaction<'_>>,
+    ) -> Result<Vec<Value>, StoreError> {
         let shared = &self.shared;
         let mut args = shared.pool.take();
         let compared = if guard == Guard::Compared { moves } else { &[] };
@@ -229,11 +248,10 @@ impl RedisStore {
         for (place, ((room, one), inbox)) in (1..).zip(moves.iter().zip(&inboxes)) {
             effects.gather(&room.keys, inbox, place, one);
         }
-        for refused in shared.link.ask_all(&effects.take_elsewhere()).await? {
+        for refused in shared.link.insist(&effects.take_elsewhere()).await? {
             value::checked(refused)?;
         }
         let (calls, kept) = (shared.keys.calls(), shared.keys.kept());
-        let transaction = if guard == Guard::Untouched && moves.len() >= MANY { shared.transaction().await } else { None };
         let records = transaction.as_ref().and_then(|_| effects.take_records(&calls, &kept));
         let keys = effects.write(&mut args);
         let names: Vec<&str> = keys.iter().map(|name| &**name).collect();

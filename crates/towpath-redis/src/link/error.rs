@@ -44,7 +44,10 @@ pub(super) fn refused(error: &ServerError) -> StoreError {
 pub(super) fn refusal(code: &str, detail: &str) -> StoreError {
     let said = format!("the Redis server says {code} {detail}");
     StoreError::Unavailable(match code {
-        "OOM" => StoreTrouble::Full(format!("{said}: raise its maxmemory or remove data")),
+        // A transaction that is refused says so in a word of its own, and then why.
+        "OOM" | "EXECABORT" if code == "OOM" || detail.contains("OOM ") => {
+            StoreTrouble::Full(format!("{said}: raise its maxmemory, or let workers and retentions make room"))
+        }
         "READONLY" => StoreTrouble::ReadOnly(format!("{said}: it is a replica; the next attempt looks for the master")),
         "UNBLOCKED" if detail.contains("no longer exists") => {
             StoreTrouble::Other(format!("{said}: somebody has removed it, as a flush does; it is made again by itself"))
@@ -92,6 +95,16 @@ pub(super) fn is_not_permitted(reply: &Value) -> bool {
 /// The server does not know the script (yet, or after a restart).
 pub(super) fn is_no_script(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if error.code() == "NOSCRIPT")
+}
+
+/// The server's memory is full.
+pub(super) fn is_full(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if code(error) == "OOM")
+}
+
+/// The server cannot read the script.
+pub(super) fn is_not_compiled(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if error.details().is_some_and(|detail| detail.contains("compiling script")))
 }
 
 /// The code of an error. Before Redis 7 a script wraps that of its command: `ERR Error running script (...): @user_script:1: -OOM ...`.
@@ -152,6 +165,8 @@ mod tests {
         };
         let in_script = "ERR Error running script (call to f_a1b2): @user_script:1: @user_script: 1: -";
         assert!(matches!(trouble("OOM too much"), StoreTrouble::Full(_)));
+        assert!(matches!(trouble("EXECABORT Transaction discarded because of: OOM too much"), StoreTrouble::Full(_)));
+        assert!(!matches!(trouble("EXECABORT Transaction discarded because of previous errors."), StoreTrouble::Full(_)));
         assert!(matches!(trouble(&format!("{in_script}OOM command not allowed")), StoreTrouble::Full(_)));
         assert!(matches!(trouble(&format!("{in_script}READONLY You can't write")), StoreTrouble::ReadOnly(_)));
         assert!(matches!(trouble("ERR Error running script (call to f_a1b2): a - b"), StoreTrouble::Other(_)));

@@ -6,6 +6,7 @@
 //! | `wire` | one connection that many share |
 //! | `own` | one connection of one's own, and what it says (`reply`) |
 //! | `spare` | connections for scripts that come one at a time |
+//! | `scripts` | scripts by their names, and what they do when memory is full |
 //! | `transaction` | a script and what is written beside it |
 //! | `line` | the shared connection to one server, made anew when it breaks |
 //! | `sentinel` | finds the master |
@@ -18,6 +19,7 @@ mod error;
 mod line;
 mod own;
 mod reply;
+mod scripts;
 mod sentinel;
 mod slots;
 mod spare;
@@ -37,18 +39,19 @@ use tokio::sync::watch;
 use towpath_core::store::StoreError;
 
 use crate::options::{Address, Place, RedisOptions};
-use crate::script::Args;
 
 use cluster::Cluster;
 use dial::Dialer;
 use line::{ANSWER_WITHIN, Line, Target};
 use own::OwnWire;
+use scripts::IsOld;
 use sentinel::Sentinels;
 use spare::Spares;
 use transaction::Permission;
 
 pub(crate) use error::{checked, trouble};
 pub(crate) use reply::{Reply, Text, Word, Words};
+pub(crate) use scripts::Script;
 pub(crate) use sentinel::Testimony;
 pub(crate) use slots::slot_of_key;
 pub(crate) use transaction::{Beside, Transaction};
@@ -66,6 +69,7 @@ pub(crate) struct Link {
     spares: Arc<Spares>,
     /// To have transactions.
     permission: Arc<Permission>,
+    is_old: Arc<IsOld>,
     lives: watch::Sender<u64>,
 }
 
@@ -73,27 +77,6 @@ enum Way {
     /// One server, or whichever is the master.
     Single(Arc<Line>),
     Cluster(Cluster),
-}
-
-/// A script and its name on the server.
-#[derive(Debug)]
-pub(crate) struct Script {
-    code: &'static str,
-    sha: String,
-}
-
-impl Script {
-    pub(crate) fn new(code: &'static str) -> Self {
-        Self { code, sha: redis::Script::new(code).get_hash().to_owned() }
-    }
-
-    /// The command that runs it, but for its words.
-    fn command(&self, keys: &[&str], words: usize, bytes: usize) -> Cmd {
-        let key_bytes: usize = keys.iter().map(|key| key.len()).sum();
-        let mut command = Cmd::with_capacity(3 + keys.len() + words, 64 + key_bytes + bytes);
-        command.arg("EVALSHA").arg(&self.sha).arg(keys.len()).arg(keys);
-        command
-    }
 }
 
 /// A connection of one's own, for reads that block: nothing else waits behind them. Dropping it closes it. After an error it is of no use
@@ -118,7 +101,7 @@ impl Link {
         match options.place.clone() {
             Place::Cluster(entrances) => {
                 let way = Arc::new(Way::Cluster(Cluster::open(dialer, entrances, lives.clone()).await?));
-                Ok(Self { way, waiting: None, spares: Arc::default(), permission: Arc::default(), lives })
+                Ok(Self { way, waiting: None, spares: Arc::default(), permission: Arc::default(), is_old: Arc::default(), lives })
             }
             Place::Standalone(address) => Self::single(|| Target::Fixed(address.clone()), dialer, lives).await,
             Place::Sentinel { sentinels, master } => {
@@ -133,7 +116,7 @@ impl Link {
         // Made when it is first used. Nobody but those who use it need know when it is made anew.
         let waiting = Line::new(target(), dialer, watch::Sender::new(0));
         let (way, waiting) = (Arc::new(Way::Single(Arc::new(line))), Some(Arc::new(waiting)));
-        Ok(Self { way, waiting, spares: Arc::default(), permission: Arc::default(), lives })
+        Ok(Self { way, waiting, spares: Arc::default(), permission: Arc::default(), is_old: Arc::default(), lives })
     }
 
     /// What each of the Sentinels says, if there are any.
@@ -197,61 +180,6 @@ impl Link {
             Way::Single(_) => Vec::new(),
             Way::Cluster(cluster) => cluster.key_on_each(name),
         }
-    }
-
-    /// Runs a script on the server that has these keys. All of them belong to one function, or the store is no Cluster.
-    pub(crate) async fn run(&self, script: &Script, keys: &[&str], args: &[Vec<u8>]) -> Result<Value, StoreError> {
-        let mut command = script.command(keys, args.len(), args.iter().map(Vec::len).sum());
-        for word in args {
-            command.arg(word);
-        }
-        self.run_command(script, command, &[]).await.map(|(reply, _)| reply)
-    }
-
-    /// The same with many words.
-    pub(crate) async fn run_args(&self, script: &Script, keys: &[&str], args: &Args) -> Result<Value, StoreError> {
-        self.run_with(script, keys, args, &[]).await.map(|(reply, _)| reply)
-    }
-
-    /// Runs a script and, behind it on the same connection, commands that ask what became of it, with keys of the same slot or none: `WAIT`
-    /// speaks only of what its own connection has written. It may take a second, so that nothing else is sent there.
-    pub(crate) async fn run_with(
-        &self,
-        script: &Script,
-        keys: &[&str],
-        args: &Args,
-        behind: &[Cmd],
-    ) -> Result<(Value, Vec<Value>), StoreError> {
-        if behind.is_empty()
-            && let Way::Single(line) = &*self.way
-            && let Some(spare) = self.spares.lend(line).await
-        {
-            let reply = spare.run(&script.sha, keys, args).await?;
-            if !error::is_no_script(&reply) {
-                return Ok((checked(reply)?, Vec::new()));
-            }
-        }
-        let mut command = script.command(keys, args.len(), args.bytes());
-        for word in args.words() {
-            command.arg(word);
-        }
-        self.run_command(script, command, behind).await
-    }
-
-    async fn run_command(&self, script: &Script, command: Cmd, behind: &[Cmd]) -> Result<(Value, Vec<Value>), StoreError> {
-        let mut commands = vec![command];
-        commands.extend_from_slice(behind);
-        let mut replies = self.send_for(&commands, behind).await?.into_iter();
-        let mut reply = replies.next().unwrap_or(Value::Nil);
-        if error::is_no_script(&reply) {
-            let mut load = Cmd::new();
-            load.arg("SCRIPT").arg("LOAD").arg(script.code);
-            commands.insert(0, load);
-            replies = self.send_for(&commands, behind).await?.into_iter();
-            checked(replies.next().unwrap_or(Value::Nil))?;
-            reply = replies.next().unwrap_or(Value::Nil);
-        }
-        Ok((checked(reply)?, replies.collect()))
     }
 
     /// A connection of one's own to the server that has this key.

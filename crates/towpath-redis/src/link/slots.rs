@@ -54,7 +54,8 @@ pub(crate) fn slot_of_key(key: &[u8]) -> u16 {
     crc16(tag(key)) % SLOTS
 }
 
-fn key_of(command: &Cmd) -> Option<&[u8]> {
+/// A command's first key; none if it has no key.
+pub(super) fn key_of(command: &Cmd) -> Option<&[u8]> {
     let words: Vec<&[u8]> = command
         .args_iter()
         .map_while(|word| match word {

@@ -77,11 +77,11 @@ impl Transaction<'_> {
         let nothing = Args::default();
         let replies = self.spare.ask(7, |outgoing| {
             write_command(outgoing, &["MULTI"], &nothing);
-            write_command(outgoing, &["SCRIPT", "LOAD", script.code], &nothing);
-            write_script(outgoing, &script.sha, keys, args);
+            write_command(outgoing, &["SCRIPT", "LOAD", &script.plain.code], &nothing);
+            write_script(outgoing, &script.plain.sha, keys, args);
             write_command(outgoing, &beside.command, beside.words);
-            write_command(outgoing, &["SCRIPT", "LOAD", beside.restore.code], &nothing);
-            write_script(outgoing, &beside.restore.sha, beside.restore_keys, &nothing);
+            write_command(outgoing, &["SCRIPT", "LOAD", &beside.restore.plain.code], &nothing);
+            write_script(outgoing, &beside.restore.plain.sha, beside.restore_keys, &nothing);
             write_command(outgoing, &["EXEC"], &nothing);
         });
         let mut replies = replies.await?;

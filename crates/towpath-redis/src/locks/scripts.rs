@@ -6,9 +6,9 @@ use crate::link::Script;
 
 /// A script and, before it, what all scripts of its room share.
 macro_rules! script {
-    ($name:ident, $room:literal, $file:literal) => {
+    ($name:ident, $kind:ident, $room:literal, $file:literal) => {
         pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(concat!(
+            Script::$kind(concat!(
                 include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $room, "/scope.lua")),
                 include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $room, "/", $file, ".lua"))
             ))
@@ -16,16 +16,16 @@ macro_rules! script {
     };
 }
 
-script!(ACQUIRE, "locks", "acquire");
-script!(RENEW, "locks", "renew");
-script!(RELEASE, "locks", "release");
-script!(FINISH, "locks", "finish");
-script!(CANCEL, "locks", "cancel");
-script!(REAP, "locks", "reap");
-script!(ACQUIRE_PERMIT, "permits", "acquire");
-script!(RENEW_PERMIT, "permits", "renew");
-script!(RELEASE_PERMIT, "permits", "release");
+script!(ACQUIRE, new, "locks", "acquire");
+script!(RENEW, even_if_full, "locks", "renew");
+script!(RELEASE, even_if_full, "locks", "release");
+script!(FINISH, even_if_full, "locks", "finish");
+script!(CANCEL, even_if_full, "locks", "cancel");
+script!(REAP, even_if_full, "locks", "reap");
+script!(ACQUIRE_PERMIT, new, "permits", "acquire");
+script!(RENEW_PERMIT, even_if_full, "permits", "renew");
+script!(RELEASE_PERMIT, even_if_full, "permits", "release");
 
-pub(super) static SWAP: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/locks/swap.lua")));
+pub(super) static SWAP: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(include_str!("../../lua/locks/swap.lua")));
 pub(super) static LOOK: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/locks/look.lua")));
 pub(super) static LOOK_AT_PERMITS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/permits/look.lua")));

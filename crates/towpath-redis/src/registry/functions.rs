@@ -14,7 +14,7 @@ use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR};
 
 use super::peers::is_old;
-use super::reply::{arguments, command, half_done, instant, next, read};
+use super::reply::{arguments, command, done, half_done, instant, next, read};
 use super::scripts;
 use crate::definition::{function_member, read_definition, read_shard_member, shard_member, write_definition};
 use crate::link::trouble;
@@ -105,7 +105,7 @@ impl RedisStore {
     ) -> Result<Changed, StoreError> {
         let keys = self.shared.keys.shard(&function.key, shard);
         let add = command("SADD", &[self.shared.keys.functions(), shard_member(&function.key, shard)]);
-        self.shared.link.ask(&add).await?;
+        done(self.shared.link.insist(std::slice::from_ref(&add)).await?)?;
         let limit = |limit: Option<String>| limit.unwrap_or_default();
         let arguments = arguments![
             keys.group,
@@ -121,7 +121,7 @@ impl RedisStore {
         let reply = self.shared.link.run(&scripts::OFFER, &[&keys.definition, &keys.stream, &keys.workers], &arguments).await?;
         let (definition, offer): (String, String) = read(reply)?;
         if definition == "changed" {
-            self.shared.link.ask(&add).await.map_err(half_done)?;
+            self.shared.link.insist(&[add]).await.and_then(done).map_err(half_done)?;
         }
         Ok(Changed { definition: definition == "changed", offer: offer == "changed" })
     }

@@ -88,7 +88,7 @@ impl RedisStore {
             command("ZSCORE", &[heartbeats.as_str(), worker.as_str()]),
             command("HGET", &[self.shared.keys.workers().as_str(), worker.as_str()]),
         ];
-        let mut replies = self.shared.link.ask_all(&ask).await?.into_iter();
+        let mut replies = self.shared.link.insist(&ask).await?.into_iter();
         let _heard: Value = next(&mut replies)?;
         let (score, record): (Option<f64>, Option<Vec<u8>>) = (next(&mut replies)?, next(&mut replies)?);
         let heard = match (score, record) {
@@ -124,7 +124,7 @@ impl RedisStore {
     async fn tell_old_callers(&self, worker: &WorkerId, record: &WorkerRecord, now: Timestamp) -> Result<Heartbeat, StoreError> {
         let tell: Vec<_> = record.offers.iter().map(|offer| Served { worker, function: &offer.function }.live(now)).collect();
         let mut one_was_gone = false;
-        for was_gone in self.shared.link.ask_all(&tell).await? {
+        for was_gone in self.shared.link.insist(&tell).await? {
             one_was_gone |= read::<bool>(was_gone)?;
         }
         if one_was_gone { self.repeat_offers(worker, record, now).await } else { Ok(Heartbeat::Known) }
@@ -134,7 +134,7 @@ impl RedisStore {
     /// beside this heartbeat.
     async fn repeat_offers(&self, worker: &WorkerId, record: &WorkerRecord, now: Timestamp) -> Result<Heartbeat, StoreError> {
         let commands: Vec<_> = record.offers.iter().flat_map(|offer| self.offer_again(worker, offer, now)).collect();
-        let mut replies = self.shared.link.ask_all(&commands).await?.into_iter();
+        let mut replies = self.shared.link.insist(&commands).await?.into_iter();
         let mut definitions = Vec::with_capacity(record.offers.len());
         for _offer in &record.offers {
             let definition: Option<Vec<u8>> = next(&mut replies)?;

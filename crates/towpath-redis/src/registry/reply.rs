@@ -4,7 +4,7 @@ use redis::{Cmd, FromRedisValue, ToRedisArgs, Value};
 use towpath_core::store::StoreError;
 use towpath_core::time::Timestamp;
 
-use crate::link::trouble;
+use crate::link::checked;
 
 /// One command of several words.
 pub(super) fn command<T: ToRedisArgs>(name: &str, arguments: &[T]) -> Cmd {
@@ -15,8 +15,8 @@ pub(super) fn command<T: ToRedisArgs>(name: &str, arguments: &[T]) -> Cmd {
 
 /// A reply as what it must be. An error reply means that the server refused, anything else of the wrong shape that it is not ours.
 pub(super) fn read<T: FromRedisValue>(reply: Value) -> Result<T, StoreError> {
-    let reply = reply.extract_error().map_err(|error| trouble(format!("the Redis server refused it ({error})")))?;
-    redis::from_redis_value(reply).map_err(|error| StoreError::Corrupt(format!("a reply of the Redis server has another shape: {error}")))
+    redis::from_redis_value(checked(reply)?)
+        .map_err(|error| StoreError::Corrupt(format!("a reply of the Redis server has another shape: {error}")))
 }
 
 /// The next of several replies.

@@ -1,4 +1,5 @@
-//! The registry's scripts. What each is handed and what it replies stands at the top of its file.
+//! The registry's scripts. What each is handed and what it replies stands at the top of its file. They are few words each, and without workers
+//! nothing would make room in a memory that is full: they run then, too.
 
 use std::sync::LazyLock;
 
@@ -7,7 +8,7 @@ use crate::link::Script;
 macro_rules! script {
     ($name:ident, $file:literal) => {
         pub(super) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/registry/", $file, ".lua"))));
+            LazyLock::new(|| Script::even_if_full(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/registry/", $file, ".lua"))));
     };
 }
 

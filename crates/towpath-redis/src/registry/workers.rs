@@ -59,7 +59,7 @@ impl RedisStore {
             command("HSET", &[self.shared.keys.workers(), worker.to_string(), record.write()?]),
             command("ZADD", &[self.shared.keys.heartbeats(), now, worker.to_string()]),
         ];
-        done(self.shared.link.ask_all(&global).await?)?;
+        done(self.shared.link.insist(&global).await?)?;
         let offers = record.offers.iter().zip(definitions).map(|(offer, definition)| async move {
             let offered = Offered { worker, concurrency: offer.concurrency };
             self.write_offer(definition, Definition::Replace, Some(offered)).await
@@ -78,7 +78,7 @@ impl RedisStore {
             let served = Served { worker, function: &definition.key };
             served.announce(&stream, definition.parameters.as_ref(), since, now)
         });
-        done(self.shared.link.ask_all(&say.collect::<Vec<_>>()).await?)
+        done(self.shared.link.insist(&say.collect::<Vec<_>>()).await?)
     }
 
     pub(super) async fn unregister_worker(&self, worker: &WorkerId) -> Result<u64, StoreError> {

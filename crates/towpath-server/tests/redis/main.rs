@@ -15,6 +15,7 @@ mod careless;
 mod crowd;
 mod drainers;
 mod failover;
+mod full;
 mod killed;
 mod paced;
 mod paused;

@@ -20,12 +20,12 @@ async fn try_open(url: &str) -> Result<Link, StoreError> {
     Link::open(&RedisOptions { owner: "a test".to_owned(), ..options }).await
 }
 
-async fn open(url: &str) -> Link {
+pub(super) async fn open(url: &str) -> Link {
     try_open(url).await.unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 /// A command, by its words.
-fn command(line: &str) -> Cmd {
+pub(super) fn command(line: &str) -> Cmd {
     let mut command = Cmd::new();
     command.arg(line.split(' ').collect::<Vec<_>>());
     command
@@ -36,7 +36,7 @@ async fn ask(link: &Link, line: &str) -> Result<Value, StoreError> {
 }
 
 /// What is said, as text.
-async fn text(link: &Link, line: &str) -> String {
+pub(super) async fn text(link: &Link, line: &str) -> String {
     let reply = ask(link, line).await.unwrap_or_else(|failure| panic!("{line}: {failure}"));
     String::from_redis_value(reply).unwrap_or_else(|error| panic!("{line}: {error}"))
 }

@@ -26,7 +26,8 @@ pub(super) struct IdleServer {
 impl IdleServer {
     pub(super) async fn start(place: &Place) -> Result<Self, Failure> {
         let not_started = |error: std::io::Error| failed(&format!("the idle server could not be started: {error}"));
-        let mut server = spawn(place, &["--json", "serve", "--listen", "127.0.0.1:0", "--durability", "memory"], Stdio::null()).map_err(not_started)?;
+        let mut server =
+            spawn(place, &["--json", "serve", "--listen", "127.0.0.1:0", "--durability", "memory"], Stdio::null()).map_err(not_started)?;
         let listening: Value = serde_json::from_str(&first_line(&mut server).await?).unwrap_or_default();
         let url = listening["url"].as_str().ok_or_else(|| failed("the idle server did not say where it listens"))?;
         let name = format!("{}idle", place.tag);

@@ -1,0 +1,120 @@
+//! A Redis whose memory is full takes nothing new, and whatever it has accepted is finished all the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use towpath::SystemClock;
+use towpath_conformance::words::{call_id, definition, failed_not_before, function, new_call, ok, worker_id};
+use towpath_core::call::{CallState, Outcome};
+use towpath_core::store::{
+    CallNews, CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, Heartbeat, InspectStore, RegistryStore, RenewCalls,
+    Renewal, StoreError, StoreTrouble, Submitted, TimerStore,
+};
+use towpath_core::worker::{Offer, RegisterWorker};
+use towpath_redis::{RedisOptions, RedisStore};
+use towpath_redis_testing::{RedisServer, until};
+
+const SOON: Duration = Duration::from_secs(20);
+const CALLS: usize = 40; // more than go with one script alone
+
+async fn process(server: &RedisServer) -> RedisStore {
+    let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    RedisStore::open(options, Arc::new(SystemClock::new())).await.expect("the server is up")
+}
+
+/// Leaves the server no room at all, or as much as it wants.
+fn set_room(server: &RedisServer, maxmemory: &str) {
+    assert_eq!(server.cli(&["config", "set", "maxmemory", maxmemory]).trim(), "OK");
+}
+
+async fn serve(store: &RedisStore, worker: &str) {
+    let offers = vec![Offer { definition: definition("add"), concurrency: None }];
+    let registered = store.register(RegisterWorker { worker_id: worker_id(worker), kind: "rust".to_owned(), offers }).await;
+    registered.expect("a worker may come at any time");
+}
+
+async fn claim(store: &RedisStore, worker: &str, many: usize, in_process: bool) -> Vec<Delivery> {
+    let max = u32::try_from(many).expect("a few");
+    let functions = vec![ClaimFunction { function: function("add"), max }];
+    let (worker, lease) = (worker_id(worker), Duration::from_secs(30));
+    let mut held = Vec::new();
+    while held.len() < many {
+        let want = ClaimCalls { worker: worker.clone(), functions: functions.clone(), max, lease, wait: SOON, in_process };
+        held.extend(store.claim(want).await.expect("what waits is given to whoever asks"));
+    }
+    held
+}
+
+async fn submit_all(store: &RedisStore, ids: impl IntoIterator<Item = String>) {
+    for submitted in join_all(ids.into_iter().map(|id| store.submit(new_call(&id, "add")))).await {
+        assert!(matches!(submitted, Ok(Submitted::Accepted { .. })), "{submitted:?}");
+    }
+}
+
+fn is_full<T: std::fmt::Debug>(reply: &Result<T, StoreError>) -> bool {
+    matches!(reply, Err(StoreError::Unavailable(StoreTrouble::Full(_))))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_accepted_is_worked_off_and_nothing_new_is_taken() {
+    let server = RedisServer::start();
+    let (caller, worker) = (process(&server).await, process(&server).await);
+    serve(&worker, "w-1").await;
+    // The first of a worker are always written down, to learn of limits.
+    submit_all(&caller, ["first".to_owned()]).await;
+    let first = claim(&worker, "w-1", 1, true).await.pop().expect("it waits");
+    worker.complete(CompleteCalls::one(worker_id("w-1"), first.id, ok("1"))).await.expect("there is room");
+    let ids: Vec<_> = (0..CALLS).map(|number| format!("c-{number}")).collect();
+    let mut listeners: Vec<_> = ids.iter().map(|id| caller.watch(&call_id(id))).collect();
+    submit_all(&caller, ids.clone()).await;
+
+    set_room(&server, "1");
+    let refused = caller.submit(new_call("late", "add")).await;
+    assert!(is_full(&refused), "{refused:?}");
+    assert!(caller.call(&call_id("late")).await.expect("reading needs no room").is_none(), "nothing is left of it");
+
+    let held = claim(&worker, "w-1", CALLS, true).await;
+    let answers = held.into_iter().map(|delivery| (delivery.id, ok("2"))).collect();
+    let replies = worker.complete(CompleteCalls { worker: worker_id("w-1"), answers }).await.expect("an answer makes room");
+    assert!(replies.iter().all(|reply| matches!(reply, Completed::Recorded { ended: Some(_) })), "{replies:?}");
+    for (id, listener) in ids.iter().zip(&mut listeners) {
+        let heard = tokio::time::timeout(SOON, listener.next()).await.unwrap_or_else(|_| panic!("{id} hears nothing"));
+        assert!(matches!(&heard, CallNews::Ended(outcome) if matches!(**outcome, Outcome::Ok(_))), "{id} hears {heard:?}");
+    }
+
+    set_room(&server, "0");
+    submit_all(&caller, ["late".to_owned()]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_come_stay_hand_back_and_try_again() {
+    let server = RedisServer::start();
+    let store = process(&server).await;
+    serve(&store, "w-1").await;
+    submit_all(&store, (0..4).map(|number| format!("c-{number}"))).await;
+    let held = claim(&store, "w-1", 2, false).await;
+
+    set_room(&server, "1");
+    assert_eq!(store.heartbeat(&worker_id("w-1")).await, Ok(Heartbeat::Known));
+    let leases = RenewCalls { worker: worker_id("w-1"), deliveries: vec![held[0].id.clone()], lease: Duration::from_secs(30) };
+    let renewed = store.renew(leases).await.expect("a lease needs no room");
+    assert!(matches!(renewed[..], [Renewal::Held { .. }]), "{renewed:?}");
+    let later = CompleteCalls::one(worker_id("w-1"), held[0].id.clone(), failed_not_before("busy", Duration::from_millis(10)));
+    store.complete(later).await.expect("a failure is an answer");
+    let it_waits_again = async || {
+        store.fire_due(100).await.expect("time goes on");
+        store.call(&held[0].id.call_id).await.expect("reading needs no room").expect("it is kept").call.state == CallState::Queued
+    };
+    until("it is tried again", SOON, || tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(it_waits_again())));
+
+    // Its worker leaves, another comes for the first time, and does all that is left.
+    store.unregister(&worker_id("w-1")).await.expect("whoever goes gives back");
+    serve(&store, "w-2").await;
+    for delivery in claim(&store, "w-2", 4, false).await {
+        let reply = store.complete(CompleteCalls::one(worker_id("w-2"), delivery.id, ok("3"))).await.expect("an answer makes room");
+        assert!(matches!(reply[..], [Completed::Recorded { ended: Some(_) }]), "{reply:?}");
+    }
+    let refused = store.submit(new_call("late", "add")).await;
+    assert!(is_full(&refused), "it was full all the time: {refused:?}");
+}
