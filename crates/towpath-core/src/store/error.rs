@@ -22,7 +22,7 @@ pub enum StoreError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreTrouble {
-    /// There is no room on the disk.
+    /// There is no room on the disk, or in the memory of the server that keeps it.
     Full(String),
     /// The data folder cannot be written.
     ReadOnly(String),

@@ -69,7 +69,7 @@ pub(crate) fn durability(keeping: Keeping, wanted: Wanted) -> Check {
     }
     match granted {
         Durability::Memory => {
-            let says = "'memory': a restart of this Redis server loses every accepted call";
+            let says = "its level is 'memory': a restart of this Redis server loses every accepted call";
             let set = format!("set {} on it (in redis.conf, or with CONFIG SET and CONFIG REWRITE)", settings_for(Durability::Everysec));
             if wanted.level.is_some() {
                 return Check::warn("durability", says, set);

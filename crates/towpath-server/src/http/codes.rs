@@ -106,7 +106,7 @@ codes! {
     CallTimedOut "call_timed_out" GATEWAY_TIMEOUT Unknown "The call was not over at its deadline. It is now." "`details.phase` says whether it was `queued` or `running`.";
     DurabilityNotReached "durability_not_reached" GATEWAY_TIMEOUT None "Too few replicas confirmed a lock, and it was taken back." "Ask under a new request id when the replicas follow.";
     StoreUnknown "store_unknown" GATEWAY_TIMEOUT Unknown "The store's reply was lost: the request may or may not have been taken." "Ask by id, or repeat with the same id.";
-    StoreFull "store_full" INSUFFICIENT_STORAGE None "There is no room on the store's disk." "Free some space; work goes on by itself.";
+    StoreFull "store_full" INSUFFICIENT_STORAGE None "There is no room on the store's disk, or in its memory." "Make room, or let workers and retentions make some; work goes on by itself.";
 }
 
 /// The table as Markdown, the body of docs/errors.md.
