@@ -139,7 +139,7 @@ impl RedisStore {
         write.arg("HSETNX").arg(&losses).arg(name).arg(format!("{} {loss}", now.as_millis()));
         all.arg("HGETALL").arg(&losses);
         let written = async {
-            self.shared.link.ask(&write).await?;
+            self.shared.link.insist(std::slice::from_ref(&write)).await?;
             let known = value::array("HGETALL", self.shared.link.ask(&all).await?)?;
             let mut forget = Cmd::new();
             forget.arg("HDEL").arg(&losses);
@@ -217,7 +217,7 @@ async fn look(link: &Link, keys: &Keys, seen: &[String]) -> Result<Seen, StoreEr
     let unnamed = named.iter().zip(&texts).filter(|(_, text)| text.is_none()).map(|(key, _)| key);
     let write: Vec<Cmd> = unnamed.map(|key| command(&["SET", key, &secret_name(), "NX"])).collect();
     if !write.is_empty() {
-        link.ask_all(&write).await?.into_iter().try_for_each(|reply| value::checked(reply).map(drop))?;
+        link.insist(&write).await?.into_iter().try_for_each(|reply| value::checked(reply).map(drop))?;
         texts = read_all(link, named.iter()).await?; // another process may have been faster
     }
     let mut marks: BTreeMap<String, String> = named.into_iter().zip(texts).filter_map(|(key, text)| Some((key, text?))).collect();

@@ -80,7 +80,7 @@ impl RedisStore {
             ask
         };
         let asks: Vec<Cmd> = firsts.iter().map(put_off).collect();
-        let replies = self.shared.link.ask_all(&asks).await?;
+        let replies = self.shared.link.insist(&asks).await?;
         let ours = firsts.into_iter().zip(replies).filter(|(_, changed)| value::number(changed) == Some(1));
         Ok(ours.map(|(first, _)| first).collect())
     }
@@ -110,7 +110,7 @@ impl RedisStore {
                     self.shared.agenda.note(at);
                 }
             }
-            for reply in self.shared.link.ask_all(&turn).await? {
+            for reply in self.shared.link.insist(&turn).await? {
                 value::checked(reply)?;
             }
         }

@@ -267,7 +267,7 @@ impl Shared {
     pub(crate) async fn prove_writable(&self) -> Result<(), StoreError> {
         let mut write = Cmd::new();
         write.arg("SET").arg(self.keys.probe()).arg(self.now().as_millis()).arg("PX").arg(60_000);
-        self.link.ask(&write).await.map(drop)
+        self.link.insist(&[write]).await?.into_iter().try_for_each(|reply| value::checked(reply).map(drop))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use towpath::SystemClock;
-use towpath_conformance::words::{call_id, definition, failed_not_before, function, new_call, ok, worker_id};
+use towpath_conformance::words::{SubmitWords, call_id, definition, failed_not_before, function, new_call, ok, worker_id};
 use towpath_core::call::{CallState, Outcome};
 use towpath_core::store::{
     CallNews, CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, Heartbeat, InspectStore, RegistryStore, RenewCalls,
@@ -117,4 +117,37 @@ async fn workers_come_stay_hand_back_and_try_again() {
     }
     let refused = store.submit(new_call("late", "add")).await;
     assert!(is_full(&refused), "it was full all the time: {refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deadlines_and_retentions_make_room_and_a_server_may_begin_there() {
+    let server = RedisServer::start();
+    let store = process(&server).await;
+    serve(&store, "w-1").await;
+    let ids: Vec<String> = (0..4).map(|number| format!("c-{number}")).collect();
+    let short = Duration::from_millis(200);
+    for submitted in join_all(ids.iter().map(|id| store.submit(new_call(id, "add").timeout(short).retain(short)))).await {
+        assert!(matches!(submitted, Ok(Submitted::Accepted { .. })), "{submitted:?}");
+    }
+    drop(store);
+
+    set_room(&server, "1");
+    let next = process(&server).await;
+    next.probe().await.expect("it can work off what is there");
+    let all_are_forgotten = async || {
+        next.fire_due(100).await.expect("time goes on");
+        let kept = join_all(ids.iter().map(|id| async { next.call(&call_id(id)).await.expect("reading needs no room") })).await;
+        kept.iter().all(Option::is_none)
+    };
+    until("they have ended and are forgotten", SOON, || {
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(all_are_forgotten()))
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_any_data_may_begin_there() {
+    let server = RedisServer::build().line("maxmemory 1").start();
+    let store = process(&server).await;
+    serve(&store, "w-1").await;
+    assert!(is_full(&store.submit(new_call("c-1", "add")).await));
 }

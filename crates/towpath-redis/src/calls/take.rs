@@ -349,7 +349,7 @@ impl RedisStore {
         self.write_down_all_deliveries().await?;
         let mut make = Cmd::new();
         make.arg("XGROUP").arg("CREATE").arg(&room.keys.stream).arg(&room.keys.group).arg("0").arg("MKSTREAM");
-        match self.shared.link.ask(&make).await {
+        match value::checked(self.shared.link.insist(&[make]).await?.pop().unwrap_or(Value::Nil)) {
             Err(error) if !error.to_string().contains("BUSYGROUP") => Err(error),
             _made_or_there => Ok(()),
         }
