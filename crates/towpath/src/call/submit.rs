@@ -42,7 +42,7 @@ impl Towpath {
         // Listening starts before the submit, so that the end cannot be missed.
         let watch = (!detached).then(|| self.store().watch(&submit.call_id));
         let call_id = submit.call_id.clone();
-        let taken = self.send(submit, find_until).await?;
+        let taken = self.send(&submit, find_until).await?;
         let mut submitted = SubmittedCall {
             call_id,
             state: CallState::Queued,
@@ -67,14 +67,14 @@ impl Towpath {
     }
 
     /// Sends a call until there is a reply. Most are taken at once, and carry nothing for what can go wrong.
-    async fn send(&self, submit: SubmitCall, find_until: Timestamp) -> Result<Taken, CallError> {
+    async fn send(&self, submit: &SubmitCall, find_until: Timestamp) -> Result<Taken, CallError> {
         match self.store().submit(submit.clone()).await {
             Ok(Submitted::Accepted { deadline, durability }) => Ok(Taken { deadline, durability, existing: None }),
             other => Box::pin(self.send_on(submit, find_until, other)).await,
         }
     }
 
-    async fn send_on(&self, submit: SubmitCall, find_until: Timestamp, first: Result<Submitted, StoreError>) -> Result<Taken, CallError> {
+    async fn send_on(&self, submit: &SubmitCall, find_until: Timestamp, first: Result<Submitted, StoreError>) -> Result<Taken, CallError> {
         let function = submit.request.function.clone();
         let mut first = Some(first);
         loop {

@@ -64,7 +64,8 @@ impl SubmittedCall {
             None => (self.towpath.store().watch(&self.call_id), true),
         };
         let caller = Caller { towpath: self.towpath, call_id: self.call_id, durability: self.durability };
-        if may_have_missed_it && let Some(result) = caller.look().await? {
+        // To look is rare. In a box, because everybody who waits would keep room for it.
+        if may_have_missed_it && let Some(result) = Box::pin(caller.look()).await? {
             return result;
         }
         let mut patience_until = self.deadline + GRACE;
@@ -78,7 +79,7 @@ impl SubmittedCall {
                     patience_until = caller.towpath.clock().now() + GRACE;
                 }
             }
-            match caller.look().await {
+            match Box::pin(caller.look()).await {
                 Ok(Some(result)) => return result,
                 Err(error) if looks_left == 0 => return Err(error),
                 Ok(None) | Err(_) => {}

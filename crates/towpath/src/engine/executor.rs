@@ -67,13 +67,12 @@ async fn execute(desk: &Arc<Desk>, served: Arc<Served>, permit: Option<Permit>, 
     let ends_at = desk.clock().now() + delivery.remaining;
     let function = served.key.clone();
     let aside = Arc::new(Aside::new(Arc::clone(desk), Arc::clone(&served), delivery.id.clone(), stop.clone(), permit));
-    let handler = handle(desk, served, work, ends_at, stop, &aside);
-    let mut handler = pin!(AssertUnwindSafe(handler).catch_unwind());
+    let mut handler = pin!(AssertUnwindSafe(handle(desk, served, work, ends_at, stop, &aside)).catch_unwind());
     let end = tokio::select! {
         biased;
         returned = &mut handler => returned.map_or_else(End::Panicked, End::Returned),
-        // Made only when it is polled: a handler that ends at once needs no timer.
-        end = forced_end(desk, stop, ends_at) => end,
+        // Made only when it is polled, and in a box: a handler that ends at once needs no timer, and no room for one.
+        end = async { Box::pin(forced_end(desk, stop, ends_at)).await } => end,
     };
     aside.finish();
     match end {

@@ -18,7 +18,7 @@ use crate::cli::output::Output;
 
 const FUNCTIONS: u32 = 100;
 /// A server is measured in so many rounds, if they are long enough.
-const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 5;
 const SHORTEST_ROUND: Duration = Duration::from_secs(1);
 /// A lone call takes a third longer or not by where the system happens to run the processes, which each round decides anew.
 const ROUNDS_ALONE: u32 = 8;
