@@ -17,7 +17,7 @@ use crate::cli::failure::Failure;
 use crate::cli::output::Output;
 
 const FUNCTIONS: u32 = 100;
-/// A server is measured in so many rounds, if they are long enough.
+/// A server is measured in so many rounds, or in fewer that are long enough.
 const ROUNDS: u32 = 5;
 const SHORTEST_ROUND: Duration = Duration::from_secs(1);
 /// A lone call takes a third longer or not by where the system happens to run the processes, which each round decides anew.
@@ -112,7 +112,7 @@ async fn level(target: &Target, in_flight: u32, length: Duration) -> Result<Row,
 async fn in_turn(place: &Place, load: Load) -> Result<Row, Failure> {
     let Load { in_flight, length, .. } = load;
     let (most, shortest) = if in_flight == 1 { (ROUNDS_ALONE, SHORTEST_ROUND_ALONE) } else { (ROUNDS, SHORTEST_ROUND) };
-    let rounds = if length >= shortest * most { most } else { 1 };
+    let rounds = u32::try_from(length.as_millis() / shortest.as_millis()).unwrap_or(most).clamp(1, most);
     let (round, of_floor) = (length / rounds, (length / (rounds + 1)).max(shortest));
     let (mut loads, mut floors) = (Vec::new(), vec![floor::redis::run(place, in_flight, of_floor).await?]);
     for _ in 0..rounds {
