@@ -13,7 +13,7 @@ async fn check(server: &Server, scope: &str, on_error: &str) -> crate::support::
 
 #[tokio::test]
 async fn a_closed_rule_answers_503_and_the_others_answer_for_themselves() {
-    let redis = RedisServer::start();
+    let redis = RedisServer::build().append_only("everysec").start();
     let server = server_with(Settings { store: redis.url(), ..settings() }).await;
     let policy = json!([{ "name": "r", "limit": 1, "window_ms": 1_000, "on_error": "open" }]);
     server.put("/v1/limits/acme", json!({ "policy": "soft", "rules": policy })).await.with(200);
