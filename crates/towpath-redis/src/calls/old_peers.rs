@@ -244,10 +244,7 @@ async fn pop(
     tokio::select! {
         biased;
         reply = &mut read => reply,
-        _ = changed.changed() => {
-            link.unblock(id).await?;
-            read.await
-        }
+        _ = changed.changed() => link.end(&id, read).await,
     }
 }
 

@@ -1,7 +1,6 @@
 //! Claims that wait, first come first served, and the readers that block for them: one connection per function, whoever waits.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +11,6 @@ use towpath_core::store::{ClaimCalls, Delivery, StoreError};
 
 use super::entry::{self, Entry};
 use super::take::{is_no_group, read_command};
-use crate::link::{Exclusive, ExclusiveId, Link};
 use crate::pause::pause;
 use crate::room::Room;
 use crate::store::RedisStore;
@@ -22,8 +20,6 @@ use crate::store::RedisStore;
 const BLOCK: Duration = Duration::from_secs(300);
 /// A claim that waits no longer than this looks first for what is there already.
 const WAITS_ANYWAY: Duration = Duration::from_secs(1);
-/// A read that has not ended by then is told again.
-const CALLED_AGAIN_AFTER: Duration = Duration::from_millis(5);
 /// The first wait before a reader that met trouble tries again; it doubles up to the last.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_LAST: Duration = Duration::from_secs(1);
@@ -287,7 +283,7 @@ impl Reader {
             tokio::select! {
                 biased;
                 reply = &mut read => reply,
-                _ = nudges.changed() => Exclusive::ended(&id, called_back(link, &id, read)).await,
+                _ = nudges.changed() => link.end(&id, read).await,
             }
         };
         match reply {
@@ -309,22 +305,6 @@ impl Reader {
         tracing::warn!(function = %self.room.function, %error, "reading calls failed; trying again");
         pause(self.trouble).await;
         self.trouble = (self.trouble * 2).min(RETRY_LAST);
-    }
-}
-
-/// Ends a read that blocks. The word to end it goes another way than the read, and may be there first: then it is said again.
-async fn called_back<T>(
-    link: &Link,
-    id: &ExclusiveId,
-    mut read: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
-) -> Result<T, StoreError> {
-    loop {
-        link.unblock(id.clone()).await?;
-        tokio::select! {
-            biased;
-            reply = &mut read => return reply,
-            () = pause(CALLED_AGAIN_AFTER) => {}
-        }
     }
 }
 

@@ -29,6 +29,7 @@ mod tls;
 mod transaction;
 mod wire;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,9 @@ pub(crate) use transaction::{Beside, Transaction};
 
 /// How long reads block that must notice soon when they were forgotten.
 pub(crate) const BLOCK_SHORT: Duration = Duration::from_secs(5);
+
+/// A read that has not ended by then is told so again.
+const TOLD_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// The way to the server. Clones share it.
 #[derive(Clone)]
@@ -204,6 +208,24 @@ impl Link {
         Ok(Exclusive { link: self.clone(), wire })
     }
 
+    /// Ends a blocking read, and brings what it brought. The word to end it goes another way than the read and may be there first, so it is
+    /// said again. A read that does not end was forgotten on the way.
+    pub(crate) async fn end<T>(
+        &self,
+        id: &ExclusiveId,
+        mut read: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
+    ) -> Result<T, StoreError> {
+        let told = async {
+            loop {
+                self.unblock(id.clone()).await?;
+                if let Ok(reply) = tokio::time::timeout(TOLD_AGAIN_AFTER, &mut read).await {
+                    return reply;
+                }
+            }
+        };
+        tokio::time::timeout(ANSWER_WITHIN, told).await.unwrap_or_else(|_| Err(error::silent(&id.address)))
+    }
+
     /// Ends the blocking read of an exclusive connection: it returns as if its time were over. One whose server is not the one we speak
     /// with any more needs no help: its connection breaks.
     pub(crate) async fn unblock(&self, id: ExclusiveId) -> Result<(), StoreError> {
@@ -295,11 +317,6 @@ impl Link {
 }
 
 impl Exclusive {
-    /// Waits for the end of a read that was told to end. One that does not was forgotten on the way.
-    pub(crate) async fn ended<T>(id: &ExclusiveId, read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        tokio::time::timeout(ANSWER_WITHIN, read).await.unwrap_or_else(|_| Err(error::silent(&id.address)))
-    }
-
     /// What [`Link::unblock`] wants to know.
     pub(crate) fn id(&self) -> ExclusiveId {
         ExclusiveId { address: self.wire.address.clone(), id: self.wire.client_id }

@@ -51,6 +51,19 @@ async fn a_read_that_blocks_holds_nobody_up_and_can_be_ended() {
 }
 
 #[tokio::test]
+async fn a_read_that_begins_after_the_word_to_end_it_ends_all_the_same() {
+    let server = RedisServer::start();
+    let link = open(&server.url()).await;
+    let mut exclusive = link.exclusive("jobs").await.unwrap();
+    let id = exclusive.id();
+    let late = std::pin::pin!(async {
+        crate::pause::pause(Duration::from_millis(30)).await; // it was on its way for that long
+        exclusive.ask(&command("BLPOP jobs 0")).await
+    });
+    assert_eq!(link.end(&id, late).await, Ok(crate::link::Reply::Nil));
+}
+
+#[tokio::test]
 async fn a_read_may_block_for_longer_than_an_answer_may_take() {
     let server = RedisServer::start();
     let link = open(&server.url()).await;
