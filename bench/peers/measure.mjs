@@ -9,27 +9,29 @@ import { RedisServer } from './redis.mjs';
 import { between, page, picture } from './render.mjs';
 
 const IN_FLIGHT = [1, 64, 256, 1024];
+const DECISIVE = 1024;
 const root = new URL('../../', import.meta.url);
 const file = (path) => fileURLToPath(new URL(path, root));
 
 const { values: options } = parseArgs({
   options: {
     rounds: { type: 'string', default: '3' },
-    seconds: { type: 'string', default: '5' },
+    seconds: { type: 'string', default: '60' }, // of the decisive level, 1,024 in flight; the others take a quarter of it, as in towpath bench
     durability: { type: 'string', default: 'memory' },
     quick: { type: 'boolean', default: false }, // one short round, to see that it works
     print: { type: 'boolean', default: false }, // do not touch docs/
   },
 });
 const rounds = options.quick ? 1 : Number(options.rounds);
-const seconds = options.quick ? '1' : options.seconds;
+const seconds = options.quick ? 2 : Number(options.seconds);
+const lengthOf = (inFlight) => (Number(inFlight) >= DECISIVE ? seconds : Math.max(1, seconds / 4));
 
 const say = (text) => process.stderr.write(`${text}\n`);
 // Whoever takes this long has lost an answer and waits in vain.
-const timeout = Number(seconds) * 4_000 + 300_000;
+const timeout = seconds * 4_000 + 900_000;
 let running;
 const run = async (program, args) => {
-  const done = promisify(execFile)(program, args, { maxBuffer: 1 << 24, timeout });
+  const done = promisify(execFile)(program, args.map(String), { maxBuffer: 1 << 24, timeout });
   running = done.child;
   return JSON.parse((await done).stdout);
 };
@@ -39,7 +41,18 @@ const median = (numbers) => {
   if (sorted.length === 0) return null;
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 };
-const medians = (samples) => Object.fromEntries(Object.keys(samples[0]).map((key) => [key, median(samples.map((sample) => sample[key]))]));
+// Of the fields that are numbers.
+const medians = (samples) => {
+  const keys = Object.keys(samples[0]).filter((key) => samples.every((sample) => typeof sample[key] === 'number' || sample[key] === null));
+  return Object.fromEntries(keys.map((key) => [key, median(samples.map((sample) => sample[key]))]));
+};
+// Each aim that a sample was judged by, with the median of what was found.
+const judged = (samples) =>
+  samples[0].aims.map((aim) => {
+    const value = median(samples.map((sample) => sample.aims.find(({ what }) => what === aim.what)?.value));
+    const [side, bound] = aim.aim.split(' ');
+    return { ...aim, value, met: side === '>=' ? value >= Number(bound) : value <= Number(bound) };
+  });
 
 // What is under way must not outlive us; its own worker ends with it.
 process.on('exit', () => running?.kill());
@@ -48,8 +61,12 @@ for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exi
 
 const towpath = (...args) => run(file('target/release/towpath'), ['--json', 'bench', '--store', redis.url, ...args]);
 const sides = {
-  towpath: async (inFlight) => (await towpath('--only', 'calls', '--in-flight', inFlight, '--seconds', seconds)).calls[0],
-  bullmq: (inFlight) => run(process.execPath, [file('bench/peers/bullmq-caller.mjs'), redis.port, inFlight, seconds]),
+  towpath: async (inFlight) => {
+    const how = ['--only', 'calls', '--in-flight', inFlight, '--seconds', seconds];
+    const report = await towpath(...how, ...(options.quick ? ['--quick'] : []));
+    return { ...report.calls[0], aims: report.aims, script_us: report.longest_script_us };
+  },
+  bullmq: (inFlight) => run(process.execPath, [file('bench/peers/bullmq-caller.mjs'), redis.port, inFlight, lengthOf(inFlight)]),
 };
 
 const samples = new Map(IN_FLIGHT.map((inFlight) => [inFlight, { towpath: [], bullmq: [] }]));
@@ -67,7 +84,7 @@ for (let round = 0; round < rounds; round++) {
 }
 const levels = IN_FLIGHT.map((inFlight) => {
   const { towpath, bullmq } = samples.get(inFlight);
-  return { inFlight, towpath: medians(towpath), bullmq: medians(bullmq) };
+  return { inFlight, towpath: medians(towpath), bullmq: medians(bullmq), aims: judged(towpath), last: towpath.at(-1) };
 });
 
 await redis.flush();

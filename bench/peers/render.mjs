@@ -30,13 +30,42 @@ export function page({ machine, levels, alone, rounds, seconds }) {
       `${(towpath.calls_per_second / bullmq.calls_per_second).toFixed(1)}x`,
     ]),
   );
-  const found = [...fromLevels(levels), ...alone.aims];
+  const found = withoutRepeats([...fromLevels(levels), ...levels.flatMap((level) => level.aims), ...alone.aims]);
   const aims = table(
     ['what', 'found', 'aim', 'met'],
     found.map(({ what, value, unit, aim, met }) => [what, `${value.toFixed(2)} ${unit}`, aim, met ? 'yes' : 'no']),
   );
   const times = rounds === 1 ? 'One round' : `Medians of ${rounds} rounds`;
-  return `${machine}. ${times} of ${seconds} s each.\n\n${calls}\n\n![Calls per second against a bare Redis](benchmarks-redis.svg)\n\n${aims}`;
+  const length = `${times} of ${seconds} s with 1,024 in flight and ${Math.max(1, seconds / 4)} s with fewer, after a warm-up to steady state`;
+  const picture = '![Calls per second against a bare Redis](benchmarks-redis.svg)';
+  return [`${machine}. ${length}.`, calls, picture, aims, overTime(levels.at(-1).last)].filter(Boolean).join('\n\n');
+}
+
+// A figure that several runs give counts once; of those that should be small, the largest.
+function withoutRepeats(found) {
+  const kept = new Map();
+  for (const finding of found) {
+    const before = kept.get(finding.what);
+    if (!before || (finding.aim.startsWith('<=') && finding.value > before.value)) kept.set(finding.what, finding);
+  }
+  return [...kept.values()];
+}
+
+// The latest round of the decisive level.
+function overTime({ over_time: rounds }) {
+  const round = rounds?.at(-1);
+  if (!round?.samples.length) return '';
+  const rows = round.samples.map((sample) => [
+    `${sample.at_s} s`,
+    whole(sample.calls_per_second),
+    `${(sample.store_bytes / 1e6).toFixed(1)} MB`,
+    sample.kept === null ? '-' : whole(sample.kept),
+    whole(sample.kept_computed),
+  ]);
+  const readings = table(['at', 'Towpath calls/s', 'Redis memory', 'kept calls', 'rate x retention'], rows);
+  const growth = round.memory_growth_percent;
+  const verdict = growth === null ? '' : `\n\nMemory is ${round.memory_is_level ? 'level' : 'not level'}: ${growth} % in the second half.`;
+  return `1,024 in flight over time:\n\n${readings}${verdict}`;
 }
 
 // What the medians say about the aims that need several programs or rounds.
@@ -46,8 +75,8 @@ function fromLevels(levels) {
   const atLeast = (what, value, bound) => ({ what, value, unit: 'x', aim: `>= ${bound}`, met: value >= bound });
   const atMost = (what, value, bound) => ({ what, value, unit: 'x', aim: `<= ${bound}`, met: value <= bound });
   return [
-    atLeast('calls/s against the floor, 1024 in flight', many.towpath.calls_per_second / many.towpath.floor_calls_per_second, 0.4),
-    atLeast('calls/s against BullMQ, 1024 in flight', many.towpath.calls_per_second / many.bullmq.calls_per_second, 8),
+    atLeast('calls/s against the floor, 1024 in flight', many.towpath.calls_per_second / many.towpath.floor_calls_per_second, 0.35),
+    atLeast('calls/s against BullMQ, 1024 in flight', many.towpath.calls_per_second / many.bullmq.calls_per_second, 10),
     atMost('p50 of one call against the floor', one.towpath.p50_us / one.towpath.floor_p50_us, 2),
   ];
 }

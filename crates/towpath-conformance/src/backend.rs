@@ -15,12 +15,6 @@ pub trait Backend: Send + Sync {
     /// An empty store that lives by this clock alone. Two of them share nothing.
     async fn fresh(&self, clock: Arc<dyn Clock>) -> Box<dyn UnderTest>;
 
-    /// Whether submits are counted without a gap, so that cursors are the model's. Where several servers keep the calls, a refused submit
-    /// may leave a gap: cursors still lead from page to page, but cannot be compared.
-    fn counts_without_gaps(&self) -> bool {
-        true
-    }
-
     /// Which keys the batcher of the cases has; `None` is the store's choice.
     fn layout(&self) -> Option<Layout> {
         None

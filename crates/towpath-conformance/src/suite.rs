@@ -70,7 +70,7 @@ macro_rules! every_case {
                 a_key_belongs_to_its_function_alone
                 the_id_is_looked_at_before_the_key
                 a_key_leads_to_the_outcome_until_its_retention_is_over
-                an_id_is_unknown_again_after_its_retention
+                a_gone_id_is_free
                 a_resend_finds_its_call_even_when_the_function_was_forgotten
                 a_caller_that_will_not_wait_for_a_worker_is_told_that_there_is_none
                 a_resend_is_recognised_even_when_nobody_serves_the_function_any_more
@@ -241,10 +241,15 @@ macro_rules! every_case {
                 a_parked_call_times_out_at_its_deadline
                 a_lease_and_a_deadline_that_end_together_are_a_timeout
                 a_call_taken_back_waits_until_its_deadline_and_no_longer
-                an_outcome_is_forgotten_when_its_retention_is_over
+                an_outcome_is_gone_when_its_retention_is_over_although_nothing_fired
+                a_gone_call_is_out_of_reach_of_every_move
+                a_gone_id_is_free_for_a_replay
+                the_end_of_a_retention_is_not_a_timer
                 everything_that_is_due_happens_and_is_counted
                 no_more_happens_than_was_asked_for_earliest_first
-                at_one_instant_calls_come_before_workers
+                a_limit_counts_for_each_kind_of_timer
+                a_retry_does_not_wait_behind_many_deadlines
+                a_call_that_one_kind_of_timer_moved_does_not_count_for_another
                 nothing_is_due_in_an_empty_store
                 the_next_thing_due_is_named_whatever_it_is
                 whoever_waits_for_something_due_is_told_when_there_is_something
@@ -287,7 +292,7 @@ macro_rules! every_case {
                 calls_are_listed_newest_first
                 a_listed_call_shows_all_that_is_known_of_it
                 pages_neither_repeat_nor_skip
-                a_page_goes_on_where_a_forgotten_call_was
+                a_page_goes_on_where_a_gone_call_was
                 a_page_that_fits_exactly_is_the_last
                 a_page_of_nothing_is_empty
                 a_page_has_its_largest_size_whatever_is_asked
@@ -339,7 +344,7 @@ macro_rules! every_case {
                 a_lease_that_is_over_is_looked_after_by_the_timers
                 a_renewal_puts_the_timers_off
                 a_released_lock_is_not_due
-                locks_that_are_due_together_come_by_scope_and_after_workers
+                locks_that_are_due_together_come_by_scope
                 looking_after_a_lease_tells_what_it_found
                 a_holder_that_was_looked_after_may_ask_the_same_question_again
                 time_passes_for_a_lock_while_the_store_is_closed
@@ -407,7 +412,7 @@ macro_rules! every_case {
                 order_and_pages_survive_a_restart
                 limits_count_what_ran_before_a_restart
                 progress_is_numbered_on_after_a_restart
-                what_was_forgotten_stays_forgotten_after_a_restart
+                what_is_gone_stays_gone_after_a_restart
                 a_listener_after_a_restart_hears_what_happens_then
             }
         }

@@ -264,6 +264,46 @@ impl FunctionKey {
     }
 }
 
+/// Characters of a [`FunctionKey::tag`].
+const TAG_CHARS: usize = 7;
+/// The digits of a tag: base 32 as in RFC 4648, in lower case.
+const TAG_DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+impl FunctionKey {
+    /// A short stable hash of the function's full name: 7 lowercase base-32 characters. Two functions can share a tag.
+    pub fn tag(&self) -> String {
+        let bytes = self.scope.as_str().bytes().chain([b'\n']).chain(self.name.as_str().bytes());
+        let hash = fnv_1a(bytes);
+        let mut rest = hash ^ (hash >> 35); // folded, so that all 64 bits count
+        let mut tag = String::with_capacity(TAG_CHARS);
+        for _ in 0..TAG_CHARS {
+            tag.push(char::from(TAG_DIGITS[(rest & 31) as usize]));
+            rest >>= 5;
+        }
+        tag
+    }
+}
+
+/// FNV-1a with 64 bits, written out because tags are stored: no library may change them.
+fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3))
+}
+
+impl CallId {
+    /// The id with its function's tag behind it: `<id>.<tag>`. A store that keeps calls by function finds such a call by its id alone.
+    /// An id that would become longer than [`NAME_BYTES_MAX`] is returned as it is.
+    pub fn for_function(id: &Self, function: &FunctionKey) -> Self {
+        let tagged = format!("{id}.{}", function.tag());
+        if tagged.len() > NAME_BYTES_MAX { id.clone() } else { Self(Arc::from(tagged)) }
+    }
+
+    /// The 7 characters behind the last dot, if they can be a tag. Only a hint: callers choose ids freely.
+    pub fn function_tag(&self) -> Option<&str> {
+        let (_, tag) = self.as_str().rsplit_once('.')?;
+        (tag.len() == TAG_CHARS && tag.bytes().all(|byte| TAG_DIGITS.contains(&byte))).then_some(tag)
+    }
+}
+
 impl fmt::Display for FunctionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.scope == Scope::global() { write!(f, "{}", self.name) } else { write!(f, "{}:{}", self.scope, self.name) }
@@ -282,6 +322,26 @@ mod tests {
         assert!(matches!(Scope::new("a:b"), Err(InvalidName::Separator { character: ':', .. })));
         assert!(matches!(WorkerId::new("a:b"), Err(InvalidName::Separator { character: ':', .. })));
         assert!(matches!(CallId::new("inbox:x"), Err(InvalidName::Reserved { .. })));
+    }
+
+    #[test]
+    fn the_tag_of_a_function_never_changes() {
+        let add = FunctionKey::global(FunctionName::new("add").unwrap());
+        let scoped = FunctionKey { scope: Scope::new("wf-7").unwrap(), name: FunctionName::new("add").unwrap() };
+        assert_eq!((add.tag().as_str(), scoped.tag().as_str()), ("wasfpwk", "2laglsc"));
+    }
+
+    #[test]
+    fn an_id_tells_the_tag_of_its_function() {
+        let add = FunctionKey::global(FunctionName::new("add").unwrap());
+        let id = CallId::for_function(&CallId::new("call.1").unwrap(), &add);
+        assert_eq!(id.as_str(), format!("call.1.{}", add.tag()));
+        assert_eq!(id.function_tag(), Some(add.tag().as_str()));
+        for untagged in ["call-1", "call.1", "call.abcdefgh", "call.abcdef", "call.ABCDEFG", "call.abcdef1", "abcdefg", "call.abcdefg."] {
+            assert_eq!(CallId::new(untagged).unwrap().function_tag(), None, "{untagged}");
+        }
+        let long = CallId::new("x".repeat(NAME_BYTES_MAX - 7)).unwrap();
+        assert_eq!(CallId::for_function(&long, &add), long, "a tag makes no id too long");
     }
 
     #[test]

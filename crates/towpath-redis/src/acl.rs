@@ -15,15 +15,12 @@ pub(crate) struct AclCommand {
 }
 
 /// What lacks when it is not allowed, though all else works.
-pub(crate) const OPTIONAL: [AclCommand; 8] = [
-    untried("multi", TOGETHER),
-    of("exec", TOGETHER, "EXEC"),
+pub(crate) const OPTIONAL: [AclCommand; 5] = [
     of("config|get", "the doctor, and the durability that answers name", "CONFIG GET appendonly"),
     of("acl|whoami", "the doctor says whose rights it tried", "ACL WHOAMI"),
     of("cluster|info", "the doctor sees whether all slots are served", "CLUSTER INFO"),
     of("slowlog|get", "the doctor sees what kept others waiting", "SLOWLOG GET 1"),
     of("latency|latest", "the doctor sees what kept others waiting", "LATENCY LATEST"),
-    of("type", "the doctor looks whether keys hold what they should", "TYPE KEY"),
 ];
 
 /// What is sent only when somebody asks for it, and not among the rights unless an administrator wants it.
@@ -38,7 +35,6 @@ const LOCKS: &str = "locks, semaphores and read/write locks";
 const WAKING: &str = "processes tell each other to look again";
 const BATCHES: &str = "messages that are gathered, and dead letters";
 const ANSWERS: &str = "answers on their way to callers";
-const TOGETHER: &str = "many answers at once cost the server less";
 const SCRIPTS: &str = "one script per transition";
 const CONNECTION: &str = "the connection itself";
 const CLUSTER: &str = "finding the server that has a key";
@@ -63,6 +59,12 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
     of("hincrby", CALLS, "HINCRBY KEY a 0"),
     of("hgetall", CALLS, "HGETALL KEY"),
     of("hexists", CALLS, "HEXISTS KEY a"),
+    of("hlen", CALLS, "HLEN KEY"),
+    of("hkeys", CALLS, "HKEYS KEY"),
+    of("hstrlen", CALLS, "HSTRLEN KEY a"),
+    of("hscan", "repair looks at some calls at a time", "HSCAN KEY 0"),
+    of("type", "scripts and the doctor look whether keys hold what they should", "TYPE KEY"),
+    of("persist", CALLS, "PERSIST KEY"),
     of("pexpire", CALLS, "PEXPIRE KEY 60000"),
     of("exists", CALLS, "EXISTS KEY"),
     of("get", CALLS, "GET KEY"),
@@ -83,6 +85,8 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
     of("sadd", CALLS, "SADD KEY a"),
     of("srem", CALLS, "SREM KEY a"),
     of("scard", CALLS, "SCARD KEY"),
+    of("sismember", ANSWERS, "SISMEMBER KEY a"),
+    of("srandmember", "repair looks at some members of a set", "SRANDMEMBER KEY 1"),
     of("smembers", CALLS, "SMEMBERS KEY"),
     of("pttl", "what is remembered of limits, and how long old workflows hold locks", "PTTL KEY"),
     of("zpopmax", LIMITS, "ZPOPMAX KEY"),
@@ -101,13 +105,17 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
     of("lmove", BATCHES, "LMOVE KEY KEY LEFT LEFT"),
     of("rename", BATCHES, "RENAME KEY KEY"),
     of("xadd", STREAMS, "XADD KEY NOMKSTREAM * a 1"),
+    of("xread", STREAMS, "XREAD STREAMS KEY 0"),
     of("xreadgroup", STREAMS, "XREADGROUP GROUP g c STREAMS KEY >"),
     of("xack", STREAMS, "XACK KEY g 0-1"),
     of("xgroup|create", STREAMS, "XGROUP CREATE KEY g 0"),
+    of("xgroup|createconsumer", STREAMS, "XGROUP CREATECONSUMER KEY g c"),
+    of("xgroup|setid", STREAMS, "XGROUP SETID KEY g 0"),
     of("xgroup|delconsumer", STREAMS, "XGROUP DELCONSUMER KEY g c"),
     of("xpending", STREAMS, "XPENDING KEY g"),
     of("xclaim", STREAMS, "XCLAIM KEY g c 0 0-1"),
     of("xrange", STREAMS, "XRANGE KEY - +"),
+    of("xrevrange", STREAMS, "XREVRANGE KEY + -"),
     of("xlen", STREAMS, "XLEN KEY"),
     of("xdel", STREAMS, "XDEL KEY 0-1"),
     of("xtrim", STREAMS, "XTRIM KEY MINID 0-1"),

@@ -44,8 +44,8 @@ struct Seen {
     /// The same on each master of a Cluster, by key. A key goes with its slot, so it may be on another master the next time, or a master
     /// may be known by another key; but a key that was seen once stays what it is.
     marks: BTreeMap<String, String>,
-    /// The latest submit. In one data set it only rises.
-    sequence: u64,
+    /// How often any process has looked. In one data set it only rises.
+    pulse: u64,
 }
 
 impl Incarnation {
@@ -99,10 +99,8 @@ impl Incarnation {
             let says = "one master of the Cluster was flushed, or another data set took its place: calls of functions that it has are gone";
             Some((format!("{key} {mark}"), says.to_owned()))
         } else {
-            let back = before.sequence.saturating_sub(now.sequence);
-            let says =
-                format!("an older copy came back: at least {back} calls that were accepted are gone, and what became of others since");
-            (back > 0).then(|| (format!("sequence {}", now.sequence), says))
+            let says = "an older copy came back: calls that were accepted since it was made are gone, and what became of others since";
+            (now.pulse <= before.pulse).then(|| (format!("pulse {}", now.pulse), says.to_owned()))
         };
         now.marks.extend(before.marks.into_iter().filter(|(key, _)| !now.marks.contains_key(key)).collect::<Vec<_>>());
         seen.marks = now.marks;
@@ -169,9 +167,10 @@ impl RedisStore {
         }
         self.write_down_loss(name, loss).await;
         shared.held.forget_all();
+        shared.agenda.doubt();
         shared.news.look_at(&[FUNCTIONS, CONFIG]);
-        self.rooms_in_use().iter().for_each(|room| room.ring());
-        shared.ears.doubt_all();
+        self.partitions_in_use().iter().for_each(|partition| self.work_came(partition));
+        shared.waiters.doubt_all();
         for worker in shared.incarnation.to_introduce(shared.now()) {
             let worker_id = worker.worker_id.clone();
             if let Err(error) = self.register_worker(worker).await {
@@ -206,14 +205,14 @@ pub(crate) fn read_loss(text: &str) -> Option<(Timestamp, &str)> {
 
 /// The data set. Whatever has no name is given one: the whole, and in a Cluster each master.
 async fn look(link: &Link, keys: &Keys, seen: &[String]) -> Result<Seen, StoreError> {
-    let (name, sequence) = (keys.incarnation(), keys.sequence());
+    let (name, pulse) = (keys.incarnation(), keys.pulse());
     let mut marks = link.key_on_each_master(&name);
     marks.extend(seen.iter().cloned());
     marks.sort_unstable();
     marks.dedup();
     let named: Vec<String> = marks.into_iter().chain([name.clone()]).collect();
-    let mut texts = read_all(link, named.iter().chain([&sequence])).await?;
-    let count = texts.pop().flatten();
+    let mut texts = read_all(link, named.iter()).await?;
+    let count = value::checked(link.insist(&[command(&["INCR", &pulse])]).await?.pop().unwrap_or(Value::Nil))?;
     let unnamed = named.iter().zip(&texts).filter(|(_, text)| text.is_none()).map(|(key, _)| key);
     let write: Vec<Cmd> = unnamed.map(|key| command(&["SET", key, &secret_name(), "NX"])).collect();
     if !write.is_empty() {
@@ -222,7 +221,7 @@ async fn look(link: &Link, keys: &Keys, seen: &[String]) -> Result<Seen, StoreEr
     }
     let mut marks: BTreeMap<String, String> = named.into_iter().zip(texts).filter_map(|(key, text)| Some((key, text?))).collect();
     let name = marks.remove(&name);
-    Ok(Seen { name, marks, sequence: count.and_then(|count| count.parse().ok()).unwrap_or_default() })
+    Ok(Seen { name, marks, pulse: value::number(&count).and_then(|count| u64::try_from(count).ok()).unwrap_or_default() })
 }
 
 async fn read_all<'a>(link: &Link, keys: impl Iterator<Item = &'a String>) -> Result<Vec<Option<String>>, StoreError> {

@@ -1,5 +1,7 @@
 //! Reads for people.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,49 +17,66 @@ use towpath_core::permit::PermitKind;
 use towpath_core::store::{InspectStore, StoreError};
 use towpath_core::worker::WorkerView;
 
-use crate::pages::Listed;
-use crate::room::Room;
+use crate::calls::partition::Partition;
 use crate::store::RedisStore;
 use crate::value;
 
 /// How long a probe waits for a subscription.
 pub(crate) const LISTENS_WITHIN: Duration = Duration::from_secs(1);
-
-/// So many calls of a function are looked at in one go.
+/// So many calls are looked at in one go.
 const CHUNK: usize = 200;
+
+/// Calls by sequence, the newest last; no more than a page needs.
+struct Newest {
+    limit: usize,
+    below: Option<u64>,
+    found: BTreeMap<(u64, CallId), CallView>,
+}
+
+impl Newest {
+    fn has_room_for(&self, sequence: u64) -> bool {
+        let oldest = self.found.first_key_value().map(|((sequence, _), _)| *sequence);
+        self.below.is_none_or(|below| sequence < below) && (self.found.len() < self.limit || oldest.is_none_or(|oldest| sequence > oldest))
+    }
+
+    fn add(&mut self, sequence: u64, view: CallView) {
+        if self.has_room_for(sequence) {
+            self.found.insert((sequence, view.call.call_id.clone()), view);
+            while self.found.len() > self.limit {
+                self.found.pop_first();
+            }
+        }
+    }
+}
 
 #[async_trait]
 impl InspectStore for RedisStore {
     async fn call(&self, call_id: &CallId) -> Result<Option<CallView>, StoreError> {
-        self.write_down_delivery_of(call_id).await?;
-        let Some(room) = self.room_of(call_id).await? else { return Ok(None) };
-        Ok(self.views(&room, std::slice::from_ref(call_id)).await?.pop().flatten())
+        let Some((partition, whole)) = self.find_whole(call_id).await? else { return Ok(None) };
+        whole.view(&partition).map(Some)
     }
 
     async fn calls(&self, filter: &CallFilter, page: PageRequest) -> Result<Page<CallView>, StoreError> {
-        self.write_down_all_deliveries().await?;
         let limit = page.limit.min(PageRequest::LIMIT_MAX) as usize;
-        let mut rooms = self.all_rooms().await?;
-        rooms.retain(|room| is_meant(room, filter));
-        // Each function brings enough for the whole page, so the newest of all of them are the page.
-        let mut found: Vec<(u64, CallView)> = Vec::new();
-        for room in &rooms {
-            found.extend(self.newest(room, filter, page.after, limit + 1).await?);
+        let mut partitions = self.all_partitions().await?;
+        partitions.retain(|partition| is_meant(partition, filter));
+        let mut newest = Newest { limit: limit + 1, below: page.after, found: BTreeMap::new() };
+        for partition in &partitions {
+            self.collect(partition, filter, &mut newest).await?;
         }
-        found.sort_by_key(|(sequence, _)| std::cmp::Reverse(*sequence));
-        let more = found.len() > limit;
+        let more = newest.found.len() > limit;
+        let mut found: Vec<(u64, CallView)> = newest.found.into_iter().map(|((sequence, _), view)| (sequence, view)).collect();
+        found.sort_by_key(|(sequence, _)| Reverse(*sequence));
         found.truncate(limit);
         let next = found.last().map(|(sequence, _)| *sequence).filter(|_| more);
         Ok(Page { items: found.into_iter().map(|(_, view)| view).collect(), next })
     }
 
     async fn functions(&self) -> Result<Vec<FunctionView>, StoreError> {
-        self.write_down_all_deliveries().await?;
         self.list_functions().await
     }
 
     async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
-        self.write_down_all_deliveries().await?;
         self.list_workers().await
     }
 
@@ -102,55 +121,115 @@ impl InspectStore for RedisStore {
 }
 
 impl RedisStore {
-    /// A function's newest calls that are meant, older than a sequence.
-    async fn newest(
+    /// Adds the newest calls of a partition that the filter means.
+    async fn collect(&self, partition: &Arc<Partition>, filter: &CallFilter, newest: &mut Newest) -> Result<(), StoreError> {
+        let keys = &partition.keys;
+        let means = |state: CallState| filter.states.is_empty() || filter.states.contains(&state);
+        if means(CallState::Queued) {
+            self.collect_by_sequence(partition, &keys.queue, filter, newest).await?;
+            self.collect_by_sequence(partition, &keys.exported, filter, newest).await?;
+        }
+        if means(CallState::Dead) {
+            self.collect_by_sequence(partition, &keys.dead, filter, newest).await?;
+        }
+        for (state, key) in [(CallState::Running, &keys.running), (CallState::Delayed, &keys.delayed)] {
+            if means(state) {
+                self.collect_all(partition, key, filter, newest).await?;
+            }
+        }
+        // Calls past their deadline have left the queue before their timer ends them.
+        if means(CallState::Queued) {
+            self.collect_late(partition, filter, newest).await?;
+        }
+        if CallState::ALL.iter().any(|state| state.has_ended() && *state != CallState::Dead && means(*state)) {
+            let mut buckets = Cmd::new();
+            buckets.arg("ZRANGE").arg(&keys.buckets).arg(0).arg(-1);
+            for bucket in value::array("ZRANGE", self.shared.link.ask(&buckets).await?)? {
+                let list = format!("{}{}", keys.listed, value::text(&bucket).unwrap_or_default());
+                self.collect_by_sequence(partition, &list, filter, newest).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds calls from a set that is in the order of their sequences, newest first, as long as there is room for older ones.
+    async fn collect_by_sequence(
         &self,
-        room: &Arc<Room>,
+        partition: &Arc<Partition>,
+        key: &str,
         filter: &CallFilter,
-        after: Option<u64>,
-        limit: usize,
-    ) -> Result<Vec<(u64, CallView)>, StoreError> {
-        // Dead letters have an index of their own: they are looked for most when there is much else.
-        let index = if filter.states == [CallState::Dead] { &room.keys.dead } else { &room.keys.index };
-        let mut found = Vec::new();
-        let mut below = after;
-        // A line may be a page of many calls: what is asked for is looked at first.
-        let mut chunk = limit.clamp(1, CHUNK);
-        while found.len() < limit {
+        newest: &mut Newest,
+    ) -> Result<(), StoreError> {
+        let mut below = newest.below;
+        loop {
             let mut ask = Cmd::new();
             let from = below.map_or_else(|| "+inf".to_owned(), |sequence| format!("({sequence}"));
-            ask.arg("ZREVRANGEBYSCORE").arg(index).arg(from).arg("-inf").arg("WITHSCORES").arg("LIMIT").arg(0).arg(chunk);
+            ask.arg("ZREVRANGEBYSCORE").arg(key).arg(from).arg("-inf").arg("WITHSCORES").arg("LIMIT").arg(0).arg(CHUNK);
             let reply = value::array("ZREVRANGEBYSCORE", self.shared.link.ask(&ask).await?)?;
-            let lines = reply.len() / 2;
-            let mut listed = Vec::with_capacity(lines);
+            let mut ids = Vec::with_capacity(CHUNK);
             for pair in reply.chunks_exact(2) {
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sequences count up from 1")]
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sequences are microseconds below 2^53")]
                 let sequence = value::score(&pair[1]).unwrap_or_default() as u64;
-                listed.push((sequence, Listed::read(&pair[0])?));
+                below = Some(sequence);
+                if newest.has_room_for(sequence) {
+                    ids.push(value::call_id(&pair[0])?);
+                }
             }
-            let Some((last, _)) = listed.last().cloned() else { break };
-            let mut listed = self.spelled_out(room, listed).await?;
-            // A page begins before the cursor and may end behind it.
-            listed.retain(|(sequence, _)| below.is_none_or(|below| *sequence < below));
-            listed.sort_by_key(|(sequence, _)| std::cmp::Reverse(*sequence));
-            below = Some(last);
-            let ids: Vec<CallId> = listed.iter().map(|(_, id)| id.clone()).collect();
-            let views = self.views(room, &ids).await?;
-            let shown = listed.iter().zip(views).filter_map(|((sequence, _), view)| Some((*sequence, view?)));
-            found.extend(shown.filter(|(_, view)| matches(view, filter)));
-            if lines < chunk {
-                break;
+            self.add_views(partition, &ids, filter, newest).await?;
+            if reply.len() / 2 < CHUNK || ids.is_empty() {
+                return Ok(());
             }
-            chunk = CHUNK;
         }
-        found.truncate(limit);
-        Ok(found)
+    }
+
+    /// Adds calls from a set that is in another order: all of them are looked at.
+    async fn collect_all(&self, partition: &Arc<Partition>, key: &str, filter: &CallFilter, newest: &mut Newest) -> Result<(), StoreError> {
+        let mut from = 0;
+        loop {
+            let mut ask = Cmd::new();
+            ask.arg("ZRANGE").arg(key).arg(from).arg(from + CHUNK - 1);
+            let ids = value::array("ZRANGE", self.shared.link.ask(&ask).await?)?;
+            let ids = ids.iter().map(value::call_id).collect::<Result<Vec<CallId>, StoreError>>()?;
+            self.add_views(partition, &ids, filter, newest).await?;
+            if ids.len() < CHUNK {
+                return Ok(());
+            }
+            from += CHUNK;
+        }
+    }
+
+    async fn collect_late(&self, partition: &Arc<Partition>, filter: &CallFilter, newest: &mut Newest) -> Result<(), StoreError> {
+        let mut ask = Cmd::new();
+        let now = self.shared.now().as_millis();
+        ask.arg("ZRANGEBYSCORE").arg(&partition.keys.deadlines).arg("-inf").arg(now).arg("LIMIT").arg(0).arg(CHUNK);
+        let ids = value::array("ZRANGEBYSCORE", self.shared.link.ask(&ask).await?)?;
+        let ids = ids.iter().map(value::call_id).collect::<Result<Vec<CallId>, StoreError>>()?;
+        self.add_views(partition, &ids, filter, newest).await
+    }
+
+    async fn add_views(
+        &self,
+        partition: &Arc<Partition>,
+        ids: &[CallId],
+        filter: &CallFilter,
+        newest: &mut Newest,
+    ) -> Result<(), StoreError> {
+        for whole in self.wholes(partition, ids).await?.into_iter().flatten() {
+            let sequence = whole.record.sequence;
+            if newest.has_room_for(sequence) {
+                let view = whole.view(partition)?;
+                if matches(&view, filter) {
+                    newest.add(sequence, view);
+                }
+            }
+        }
+        Ok(())
     }
 }
 
-fn is_meant(room: &Room, filter: &CallFilter) -> bool {
-    filter.scope.as_ref().is_none_or(|scope| *scope == room.function.scope)
-        && filter.function.as_ref().is_none_or(|name| *name == room.function.name)
+fn is_meant(partition: &Partition, filter: &CallFilter) -> bool {
+    filter.scope.as_ref().is_none_or(|scope| *scope == partition.function.scope)
+        && filter.function.as_ref().is_none_or(|name| *name == partition.function.name)
 }
 
 fn matches(view: &CallView, filter: &CallFilter) -> bool {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::options::{Place, RedisOptions};
+use crate::options::RedisOptions;
 use towpath_core::limit::StateName;
 use towpath_core::names::{CallId, FunctionKey, FunctionName, LimitScope, WorkerId};
 
@@ -14,62 +14,72 @@ use crate::locks::keys::COUNTER;
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     prefix: Arc<str>,
-    /// All keys lie on one server, so that what all functions share can be in one of them.
-    together: bool,
+    database: i64,
 }
 
 impl Keys {
-    pub(crate) fn new(prefix: &str, together: bool) -> Self {
-        Self { prefix: Arc::from(prefix), together }
+    pub(crate) fn new(prefix: &str, database: i64) -> Self {
+        Self { prefix: Arc::from(prefix), database }
     }
 
     /// The keys of the store that these options lead to.
     pub(crate) fn of(options: &RedisOptions) -> Self {
-        Self::new(&options.prefix, !matches!(options.place, Place::Cluster(_)))
+        Self::new(&options.prefix, options.database)
     }
 
-    /// What our own keys begin with.
+    /// The start of all keys of our own.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
     /// All that belongs to one function.
-    pub(crate) fn function(&self, function: &FunctionKey) -> FunctionKeys {
+    pub(crate) fn function(&self, function: &FunctionKey) -> PartitionKeys {
         self.shard(function, 0)
     }
 
-    /// All that belongs to one of the streams that a function is spread over. The first, which all functions have, is 0.
-    pub(crate) fn shard(&self, function: &FunctionKey, shard: u16) -> FunctionKeys {
-        let (stream, line) = (format!("function:stream:{}:{}", function.scope, function.name), Self::line(function));
-        let (stream, line) = if shard == 0 { (stream, line) } else { (format!("{stream}#{shard}"), format!("{line}\t{shard}")) };
+    /// All that belongs to one partition of a function. The first, which all functions have, is 0.
+    pub(crate) fn shard(&self, function: &FunctionKey, shard: u16) -> PartitionKeys {
+        let stream = format!("function:stream:{}:{}", function.scope, function.name);
+        let stream = if shard == 0 { stream } else { format!("{stream}#{shard}") };
         let tagged = tagged(&stream);
-        let own = |room: &str| format!("{}:{room}:{tagged}", self.prefix);
-        FunctionKeys {
-            calls: if self.together { self.calls() } else { own("calls") },
-            line,
-            requests: if self.together { format!("{}:requests", self.prefix) } else { own("requests") },
-            outcomes: own("outcomes"),
-            progress: own("progress"),
-            due: own("due"),
-            index: own("index"),
-            pages: if self.together { format!("{}:pages", self.prefix) } else { own("pages") },
-            ready: own("ready"),
-            aside: own("aside"),
-            touched: own("touched"),
+        let own = |name: &str| format!("{}:{name}:{tagged}", self.prefix);
+        PartitionKeys {
+            calls: own("calls"),
+            queue: own("queue"),
+            running: own("running"),
+            delayed: own("delayed"),
+            deadlines: own("deadlines"),
             dead: own("dead"),
-            counts: own("counts"),
-            busy: own("busy"),
-            idempotency: own("idempotency"),
+            parked: own("parked"),
+            exported: own("exported"),
+            owed: own("owed"),
+            legacy: own("legacy"),
+            buckets: own("buckets"),
+            ended: own("ended") + ":",
+            listed: own("listed") + ":",
+            held: own("held") + ":",
+            idempotency: own("key") + ":",
             definition: own("function"),
             workers: own("workers"),
+            work: Arc::from(format!("{}:work:{}:{tagged}", self.prefix, self.database)),
             group: format!("group:{}", function.name),
             stream,
         }
     }
 
-    /// How a function stands in a record, whichever of its streams it is in.
-    pub(crate) fn line(function: &FunctionKey) -> String {
-        format!("{}\t{}", function.scope, function.name)
+    /// String: the format of this data set.
+    pub(crate) fn format(&self) -> String {
+        format!("{}:format", self.prefix)
+    }
+
+    /// Pub/sub channel on which one process hears how calls that it waits for ended.
+    pub(crate) fn replies(&self, process: &str) -> String {
+        format!("{}:replies:{process}", self.prefix)
+    }
+
+    /// String: the function of a call whose id does not tell it.
+    pub(crate) fn reservation(&self, call_id: &CallId) -> String {
+        format!("{}:id:{{{call_id}}}", self.prefix)
     }
 
     /// Set: the functions that are known, each as `scope \n name`, and the streams that they are spread over as `scope \n name \n number`.
@@ -87,24 +97,9 @@ impl Keys {
         format!("{}:heartbeats", self.prefix)
     }
 
-    /// Hash: call id -> its record, of all functions, where one server has all keys.
-    pub(crate) fn calls(&self) -> String {
-        format!("{}:calls", self.prefix)
-    }
-
-    /// Hash: call id -> its record as it was before a transaction that comes to nothing. Seen by nobody: it is gone when that ends.
-    pub(crate) fn kept(&self) -> String {
-        format!("{}:kept", self.prefix)
-    }
-
-    /// Hash: call id -> its function, as `scope \n name`. Only in a Cluster, where each function's calls lie with it.
-    pub(crate) fn whereabouts(&self) -> String {
-        format!("{}:where", self.prefix)
-    }
-
-    /// Counter: the latest submit sequence.
-    pub(crate) fn sequence(&self) -> String {
-        format!("{}:sequence", self.prefix)
+    /// Counter: rises whenever a process looks whether the data set is still the same. A lower value than before is an older copy.
+    pub(crate) fn pulse(&self) -> String {
+        format!("{}:pulse", self.prefix)
     }
 
     /// String: the name of this data set. Whoever finds none writes one; another one means that the data is not what it was.
@@ -125,14 +120,6 @@ impl Keys {
     /// Pub/sub channel on which processes tell each other to look again. Channels are shared by all databases of a server.
     pub(crate) fn news(&self, database: i64) -> String {
         format!("{}:news:{database}", self.prefix)
-    }
-
-    /// List: answers to the calls of one process. In a Cluster it lies with the function it is about, hence its hash tag.
-    pub(crate) fn inbox(caller: &str, function: Option<&FunctionKeys>) -> String {
-        match function {
-            None => format!("function:response:inbox:{caller}"),
-            Some(function) => format!("function:response:inbox:{caller}:{}", tagged(&function.stream)),
-        }
     }
 
     /// By algorithm: what is remembered of a rule. The counter of a window that old callers share has the seed's name.
@@ -165,53 +152,60 @@ impl Keys {
     }
 }
 
-/// The keys of one function. What each holds is said in `docs/redis-keys.md`.
+/// The keys of one partition. What each holds is said in `docs/redis-keys.md`.
 #[derive(Clone, Debug)]
-pub(crate) struct FunctionKeys {
-    /// Stream, of the seeds: calls as they come in.
-    pub(crate) stream: String,
-    /// Consumer group of that stream.
-    pub(crate) group: String,
-    /// Hash: call id -> its record. In a Cluster each function has its own, else all share one.
+pub(crate) struct PartitionKeys {
+    /// Hash: call id -> record, of open calls and dead letters; beside it large requests and progress reports.
     pub(crate) calls: String,
-    /// How the function stands in a record: scope, tab, name, and if it is not the first of its streams one more tab and which it is.
-    pub(crate) line: String,
-    /// Hash: call id -> its request. One for all functions if one server has all keys.
-    pub(crate) requests: String,
-    /// Hash: call id -> outcome, latest failure, replay.
-    pub(crate) outcomes: String,
-    /// Hash: call id -> latest progress report.
-    pub(crate) progress: String,
-    /// Sorted set: call id by the instant at which something happens to it by itself.
-    pub(crate) due: String,
-    /// Sorted set: call id, or page, by submit sequence.
-    pub(crate) index: String,
-    /// Hash: the first submit sequence of calls that came together -> their ids. One for all functions if one server has all keys.
-    pub(crate) pages: String,
-    /// Sorted set: queued calls that are no longer in the stream, by submit sequence. They are delivered first.
-    pub(crate) ready: String,
-    /// Set: running calls that are no longer in the stream.
-    pub(crate) aside: String,
-    /// Set: calls in the stream that are not as it took them. What their entries say is not all there is.
-    pub(crate) touched: String,
-    /// Sorted set: dead letters by submit sequence.
+    /// Sorted set: queued calls by sequence.
+    pub(crate) queue: String,
+    /// Sorted set: running calls by the end of their lease.
+    pub(crate) running: String,
+    /// Sorted set: delayed calls by the end of their delay.
+    pub(crate) delayed: String,
+    /// Sorted set: open calls by their deadline.
+    pub(crate) deadlines: String,
+    /// Sorted set: dead letters by sequence.
     pub(crate) dead: String,
-    /// Hash: how many calls are queued, delayed, running, parked, dead.
-    pub(crate) counts: String,
-    /// Hash: `r:worker` -> calls it runs, `p:worker` -> how many of them are parked.
-    pub(crate) busy: String,
-    /// Hash: idempotency key -> call id.
+    /// Set: running calls that wait for a nested call.
+    pub(crate) parked: String,
+    /// Sorted set: queued calls that wait in the stream for a legacy worker, by sequence.
+    pub(crate) exported: String,
+    /// Set: ended calls whose legacy caller has not been answered yet.
+    pub(crate) owed: String,
+    /// Hash: what is remembered about legacy peers of this function.
+    pub(crate) legacy: String,
+    /// Sorted set: the buckets of ended calls by the end of their retention.
+    pub(crate) buckets: String,
+    /// Start of the names of buckets. Hash: call id -> record, of ended calls.
+    pub(crate) ended: String,
+    /// Start of the names of their lists. Sorted set: ended calls by sequence.
+    pub(crate) listed: String,
+    /// Start of names. Set: the calls that a worker holds, if the store counts them.
+    pub(crate) held: String,
+    /// Start of names. String: the call that an idempotency key leads to.
     pub(crate) idempotency: String,
     /// Hash: `definition` (JSON), `max_backlog`, `max_concurrent`, `offer:worker` -> its concurrency, if it left that to the store.
     pub(crate) definition: String,
     /// Sorted set: the workers that offer it, by the instant of their latest heartbeat.
     pub(crate) workers: String,
+    /// Pub/sub channel: calls have come into an empty queue, or there is room for more.
+    pub(crate) work: Arc<str>,
+    /// Stream, of the seeds: entries of legacy callers, and calls for legacy workers.
+    pub(crate) stream: String,
+    /// Consumer group of that stream.
+    pub(crate) group: String,
 }
 
-impl FunctionKeys {
-    /// What a submit looks at and writes to, besides the calls themselves, in the order in which its script wants it.
-    pub(crate) fn of_submits(&self) -> [&str; 7] {
-        [&self.due, &self.index, &self.counts, &self.idempotency, &self.definition, &self.workers, &self.stream]
+impl PartitionKeys {
+    /// What a submit looks at and writes to, in the order of its script.
+    pub(crate) fn of_submits(&self) -> [&str; 8] {
+        [&self.calls, &self.queue, &self.deadlines, &self.delayed, &self.definition, &self.workers, &self.buckets, &self.exported]
+    }
+
+    /// What a change writes to, in the order of its script.
+    pub(crate) fn of_changes(&self) -> [&str; 8] {
+        [&self.calls, &self.queue, &self.running, &self.delayed, &self.deadlines, &self.dead, &self.exported, &self.buckets]
     }
 }
 
@@ -240,16 +234,16 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
         }
         let (room, of_function) = own.split_once(":{").map_or((own, false), |(room, _)| (room, true));
         return match (room, of_function) {
-            ("calls" | "requests" | "outcomes" | "progress" | "pages" | "counts" | "busy" | "idempotency" | "function", true) => {
-                Some(&["hash"])
-            }
-            ("due" | "index" | "ready" | "dead" | "workers", true) | ("heartbeats", false) => Some(&["zset"]),
-            ("aside" | "touched", true) | ("functions", false) => Some(&["set"]),
+            ("calls" | "ended" | "function" | "legacy", true) => Some(&["hash"]),
+            ("queue" | "running" | "delayed" | "deadlines" | "dead" | "exported" | "buckets" | "listed" | "workers", true)
+            | ("heartbeats", false) => Some(&["zset"]),
+            ("parked" | "owed" | "held", true) | ("functions", false) => Some(&["set"]),
+            ("key" | "id", true) | ("format" | "pulse", false) => Some(&["string"]),
             ("lock:index" | "lock:used", false) | ("limit:index" | "limit:over", true) => Some(&["zset"]),
             ("lock:audit", false) => Some(&["list"]),
             (set, _) if set.starts_with("lock:exec:") => Some(&["set"]),
-            ("workers" | "where" | "calls" | "kept" | "requests" | "pages" | "config" | "losses", false) => Some(&["hash"]),
-            ("sequence", false) | ("incarnation", _) | ("confirmed", true) => Some(&["string"]),
+            ("workers" | "config" | "losses", false) => Some(&["hash"]),
+            ("incarnation", _) | ("confirmed", true) => Some(&["string"]),
             _ => None,
         };
     }
@@ -295,6 +289,11 @@ pub(crate) fn unfit_for_cluster(function: &FunctionKey) -> Option<String> {
 
 /// Hash of the seeds: what a worker says about one function it serves.
 pub(crate) fn meta(worker: &WorkerId, function: &FunctionName) -> String {
+    meta_of(worker.as_str(), function)
+}
+
+/// The same of a legacy worker, whose id may be any text.
+pub(crate) fn meta_of(worker: &str, function: &FunctionName) -> String {
     format!("function:meta:{worker}:{function}")
 }
 
@@ -306,12 +305,6 @@ pub(crate) fn registry(function: &FunctionName) -> String {
 /// List of the seeds: the answer to one call.
 pub(crate) fn response(call_id: &CallId) -> String {
     format!("function:response:{call_id}")
-}
-
-/// List: an old worker's answer to a call that was put into the stream again. Whoever put it there reads it; on its own list somebody may
-/// wait who would take the answer and tell nobody.
-pub(crate) fn response_to_put_back(call_id: &CallId) -> String {
-    format!("function:response:back:{call_id}")
 }
 
 /// String of the seeds: the shared configuration, JSON.
@@ -333,13 +326,12 @@ mod tests {
 
     #[test]
     fn a_functions_own_keys_have_the_hash_tag_of_its_stream_or_it_is_refused() {
-        let keys = Keys::new("towpath", false);
+        let keys = Keys::new("towpath", 0);
         for name in ["add", "a:b", "{a}", "x{a}y{b}", "{{a}}"] {
             let function = function("__global__", name);
             let of = keys.function(&function);
             let slot = |key: &str| hash_tag(key).unwrap_or(key).to_owned();
             assert_eq!(slot(&of.calls), slot(&of.stream), "{name}");
-            assert_eq!(slot(&Keys::inbox("c", Some(&of))), slot(&of.stream), "{name}");
             assert_eq!(unfit_for_cluster(&function), None, "{name}");
         }
         for name in ["a}", "{", "a{}b", "}{"] {
@@ -349,23 +341,24 @@ mod tests {
 
     #[test]
     fn of_every_key_is_known_what_it_holds() {
-        let keys = Keys::new("mine", false);
+        let keys = Keys::new("mine", 0);
         let of = keys.function(&function("wf-7", "a{b}c"));
         let of_function = [
             (of.calls, "hash"),
-            (of.requests, "hash"),
-            (of.outcomes, "hash"),
-            (of.progress, "hash"),
-            (of.pages, "hash"),
-            (of.due, "zset"),
-            (of.index, "zset"),
-            (of.ready, "zset"),
-            (of.aside, "set"),
-            (of.touched, "set"),
+            (of.queue, "zset"),
+            (of.running, "zset"),
+            (of.delayed, "zset"),
+            (of.deadlines, "zset"),
             (of.dead, "zset"),
-            (of.counts, "hash"),
-            (of.busy, "hash"),
-            (of.idempotency, "hash"),
+            (of.parked, "set"),
+            (of.exported, "zset"),
+            (of.owed, "set"),
+            (of.legacy, "hash"),
+            (of.buckets, "zset"),
+            (of.ended + "256.1024", "hash"),
+            (of.listed + "256.1024", "zset"),
+            (of.held + "w", "set"),
+            (of.idempotency + "k", "string"),
             (of.definition, "hash"),
             (of.workers, "zset"),
             (of.stream, "stream"),
@@ -374,18 +367,14 @@ mod tests {
             (keys.functions(), "set"),
             (keys.workers(), "hash"),
             (keys.heartbeats(), "zset"),
-            (keys.whereabouts(), "hash"),
-            (keys.calls(), "hash"),
-            (Keys::new("mine", true).function(&function("wf-7", "a")).requests, "hash"),
-            (Keys::new("mine", true).function(&function("wf-7", "a")).pages, "hash"),
-            (keys.sequence(), "string"),
+            (keys.format(), "string"),
+            (keys.pulse(), "string"),
+            (keys.reservation(&CallId::new("c{1}").unwrap()), "string"),
             (keys.incarnation(), "string"),
             (format!("{}:{{7}}", keys.incarnation()), "string"),
             (keys.losses(), "hash"),
-            (keys.kept(), "hash"),
             (keys.confirmed("function:response:inbox:c"), "string"),
             (keys.config(), "hash"),
-            (Keys::inbox("c", None), "list"),
             (registry(&FunctionName::new("add").unwrap()), "set"),
             (meta(&WorkerId::new("w1").unwrap(), &FunctionName::new("add").unwrap()), "hash"),
             (response(&CallId::new("c1").unwrap()), "list"),
@@ -417,12 +406,12 @@ mod tests {
 
     #[test]
     fn no_two_functions_share_a_key() {
-        let keys = Keys::new("towpath", false);
+        let keys = Keys::new("towpath", 0);
         let names = [("a", "b"), ("a", "b:c"), ("__global__", "b"), ("a", "{b}"), ("a", "b}"), ("a", "calls"), ("calls", "a")];
         let mut seen = HashSet::new();
         for (scope, name) in names {
             let of = keys.function(&function(scope, name));
-            for key in [of.stream, of.calls, of.requests, of.due, of.ready, of.definition] {
+            for key in [of.stream, of.calls, of.queue, of.ended, of.definition] {
                 assert!(seen.insert(key.clone()), "{key}");
             }
         }

@@ -10,30 +10,29 @@
 //! | `doctor` | what is right and wrong with a Redis, and what to do |
 //! | `acl` | every command that is sent, and the user that may send no other |
 //! | `keys` | every key, built in one place |
-//! | `record`, `pieces` | how a call is written down |
+//! | `pieces` | tagged pieces of bytes |
 //! | `definition` | how functions and workers are written down |
-//! | `script` | the Lua files and what they are handed |
+//! | `script`, `lane` | the Lua files and their arguments; questions that go together |
 //! | `value` | reading the server's replies |
 //! | `store` | what an open store is made of |
-//! | `room`, `lane` | what a process keeps in mind about a function; questions that go together |
+//! | `supervised` | tasks that others depend on |
 //! | `calls` | submit, claim, renew, answer, and all other moves of a call |
+//! | `timers` | deadlines, leases and delays |
+//! | `repair` | finds and mends what does not fit a call's record |
+//! | `legacy` | everything that exists for callers and workers built from the seeds |
 //! | `locks` | locks, semaphores and read/write locks |
-//! | `batches` | messages gathered per key, and the lists of old producers |
+//! | `batches` | messages gathered per key, and the lists of legacy producers |
 //! | `limits` | how many in how long, judged by one script |
-//! | `held` | what this process's workers hold |
-//! | `news`, `listening` | wake-ups between processes |
+//! | `news`, `listening` | notifications between processes |
 //! | `registry` | functions, workers, the shared configuration |
-//! | `timers`, `agenda` | what happens by itself |
-//! | `pages` | calls that are listed together |
-//! | `presence` | noticing that somebody went away |
-//! | `timing` | how soon it is looked for what goes wrong |
-//! | `sweep` | short streams, and what fell between a stream and a worker |
+//! | `presence` | noticing that a process or a worker went away |
+//! | `incarnation` | noticing that the data set was replaced |
+//! | `timing` | how soon a store looks for what goes wrong |
 //! | `inspect` | reads for people |
 //! | `floor` | the bare programs that the store is measured against |
 
 mod about;
 mod acl;
-mod agenda;
 mod batches;
 mod calls;
 mod clock;
@@ -41,28 +40,26 @@ mod definition;
 pub mod doctor;
 mod durability;
 pub mod floor;
-mod held;
 mod incarnation;
 mod inspect;
 mod keys;
 mod lane;
+mod legacy;
 mod limits;
 mod link;
 mod listening;
 mod locks;
 mod news;
 mod options;
-mod pages;
 mod pause;
 mod pieces;
 mod presence;
 mod quick;
-mod record;
 mod registry;
-mod room;
+mod repair;
 mod script;
 mod store;
-mod sweep;
+mod supervised;
 mod timers;
 mod timing;
 mod value;

@@ -20,8 +20,13 @@ pub(crate) struct Listening {
     shared: Arc<Shared>,
 }
 
+/// What is run for every message on a channel, and when messages may have been missed (`None`).
+type Hook = Arc<dyn Fn(Option<&[u8]>) + Send + Sync>;
+
 #[derive(Default)]
 struct Shared {
+    /// Channels that are listened to for as long as the store is open.
+    hooks: Mutex<HashMap<String, Hook>>,
     ears: Mutex<HashMap<String, Vec<Ear>>>,
     /// Counts what has changed about who listens.
     wanted: watch::Sender<u64>,
@@ -44,6 +49,13 @@ impl Listening {
         ChannelEar { listening: self.clone(), channel, number, hears }
     }
 
+    /// Runs this for every message on a channel for as long as the store is open, and when messages may have been missed: when the
+    /// subscription has begun, and each time that it was cut.
+    pub(crate) fn listen_with(&self, channel: &str, hook: impl Fn(Option<&[u8]>) + Send + Sync + 'static) {
+        self.hooks().insert(channel.to_owned(), Arc::new(hook));
+        self.change();
+    }
+
     /// Rises whenever somebody begins or ceases to listen.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.shared.wanted.subscribe()
@@ -51,7 +63,9 @@ impl Listening {
 
     /// The channels that somebody listens to.
     pub(crate) fn channels(&self) -> BTreeSet<String> {
-        self.ears().keys().cloned().collect()
+        let mut channels: BTreeSet<String> = self.ears().keys().cloned().collect();
+        channels.extend(self.hooks().keys().cloned());
+        channels
     }
 
     /// The subscription is as was wanted at that change. Whoever began to listen since the last time may have missed something.
@@ -59,6 +73,12 @@ impl Listening {
         let ears = self.ears();
         for ear in new_channels.iter().filter_map(|channel| ears.get(channel)).flatten() {
             drop(ear.spoken.send(Spoken::Doubtful));
+        }
+        drop(ears);
+        for channel in new_channels {
+            if let Some(hook) = self.hook(channel) {
+                hook(None);
+            }
         }
         self.shared.settled.send_modify(|settled| *settled = (*settled).max(change));
     }
@@ -71,8 +91,24 @@ impl Listening {
         drop(settled.wait_for(|settled| *settled >= wanted).await);
     }
 
-    /// Passes on what was said on a channel. `false`: nobody listens to it.
-    pub(crate) fn hear(&self, channel: &str, message: &str) -> bool {
+    /// Passes on what was said on a channel. `false`: it has no listener.
+    pub(crate) fn hear(&self, channel: &str, message: &[u8]) -> bool {
+        if let Some(hook) = self.hook(channel) {
+            hook(Some(message));
+            return true;
+        }
+        self.hear_text(channel, &String::from_utf8_lossy(message))
+    }
+
+    fn hook(&self, channel: &str) -> Option<Hook> {
+        self.hooks().get(channel).cloned()
+    }
+
+    fn hooks(&self) -> MutexGuard<'_, HashMap<String, Hook>> {
+        self.shared.hooks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hear_text(&self, channel: &str, message: &str) -> bool {
         let ears = self.ears();
         let Some(ears) = ears.get(channel) else { return false };
         let message: Arc<str> = Arc::from(message);

@@ -146,11 +146,6 @@ impl News {
         messages.iter().for_each(|message| self.ears.hear(message));
     }
 
-    /// Tells that a function's work was made ready, or that there is more room for it.
-    pub(crate) async fn publish_ready(&self, function: &FunctionKey) {
-        self.publish_functions(0, &[function]).await;
-    }
-
     /// Counts the changes of functions; it starts at 0.
     pub(crate) fn functions(&self) -> watch::Receiver<u64> {
         self.ears.functions.subscribe()
@@ -309,10 +304,10 @@ impl Listener {
     }
 
     fn pass_on(&self, message: &Msg) {
-        let text: String = message.get_payload().unwrap_or_default();
-        if self.listening.hear(message.get_channel_name(), &text) {
+        if self.listening.hear(message.get_channel_name(), message.get_payload_bytes()) {
             return;
         }
+        let text: String = message.get_payload().unwrap_or_default();
         if let Some((sender, message)) = text.split_once(' ')
             && sender != self.me
         {
@@ -366,7 +361,7 @@ mod tests {
     async fn a_process_hears_itself_at_once_and_only_once() {
         let server = RedisServer::start();
         let (news, mut hears) = listen(&server).await;
-        news.publish_ready(&function("wf-7:a:b")).await;
+        news.publish_functions(0, &[&function("wf-7:a:b")]).await;
         assert_eq!(hears.try_recv(), Ok(Heard::Ready(function("wf-7:a:b"))));
         // Whatever the channel brings comes in order: the echo would be there before this.
         server.cli(&["PUBLISH", "news", "somebody r:__global__\nadd"]);

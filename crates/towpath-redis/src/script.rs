@@ -4,16 +4,18 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::link::Script;
 
-pub(crate) static SUBMIT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/submit.lua")));
-pub(crate) static SUBMIT_ONE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/submit_one.lua")));
-pub(crate) static MOVE: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(include_str!("../lua/calls/move.lua")));
-pub(crate) static RESTORE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/restore.lua")));
-pub(crate) static TAKE: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(include_str!("../lua/calls/take.lua")));
-pub(crate) static ADOPT: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(include_str!("../lua/calls/adopt.lua")));
-pub(crate) static PROGRESS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/progress.lua")));
-pub(crate) static TRIM: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(include_str!("../lua/calls/trim.lua")));
-pub(crate) static BACK: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(include_str!("../lua/calls/back.lua")));
-pub(crate) static REPLAY: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/replay.lua")));
+macro_rules! with_record {
+    ($file:literal) => {
+        concat!(include_str!("../lua/calls/record.lua"), include_str!(concat!("../lua/calls/", $file, ".lua")))
+    };
+}
+
+pub(crate) static SUBMIT: LazyLock<Script> = LazyLock::new(|| Script::new(with_record!("submit")));
+pub(crate) static CLAIM: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(with_record!("claim")));
+pub(crate) static APPLY: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(with_record!("apply")));
+pub(crate) static DUE: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(with_record!("due")));
+pub(crate) static MEND: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(with_record!("mend")));
+pub(crate) static FIND: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(with_record!("find")));
 pub(crate) static LIMITS: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../lua/limits/clock.lua"),
@@ -76,19 +78,6 @@ impl Args {
     pub(crate) fn number(&mut self, number: impl itoa::Integer) {
         self.text.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
         self.ends.push(self.text.len());
-    }
-
-    /// Makes the last word longer, if there is one and it is not long already. Says whether it did.
-    pub(crate) fn append_to_last(&mut self, more: &[u8], long: usize) -> bool {
-        let begin = self.ends.len().checked_sub(2).map_or(0, |before| self.ends[before]);
-        match self.ends.last_mut() {
-            Some(end) if *end - begin < long => {
-                self.text.extend_from_slice(more);
-                *end = self.text.len();
-                true
-            }
-            _ => false,
-        }
     }
 
     /// Whatever has a text of its own.

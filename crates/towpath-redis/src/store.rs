@@ -3,31 +3,35 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use redis::{Cmd, Value};
 use tokio::sync::mpsc;
 use towpath_core::call::RetryPolicy;
 use towpath_core::clock::Clock;
-use towpath_core::names::FunctionKey;
+use towpath_core::names::{CallId, FunctionKey};
 use towpath_core::store::{Durability, StoreError};
 use towpath_core::time::Timestamp;
 
-use crate::agenda::Agenda;
 use crate::batches::Batches;
-use crate::calls::ears::Ears;
-use crate::calls::inbox::Inboxes;
-use crate::calls::old_peers::ReplyLists;
-use crate::calls::queue::Queue;
+use crate::calls::agenda::Agenda;
+use crate::calls::claim::Claims;
+use crate::calls::held::HeldCalls;
+use crate::calls::names::Tags;
+use crate::calls::partition::{Lanes, Partition};
+use crate::calls::replies;
+use crate::calls::waiters::Waiters;
 use crate::clock::ServerClock;
 use crate::definition::read_definition;
 use crate::durability::{Guarantee, Unfit, Wanted};
-use crate::held::HeldCalls;
 use crate::incarnation::{self, Incarnation};
 use crate::keys::{Keys, unfit_for_cluster};
+use crate::legacy::Legacy;
 use crate::limits::{Crowds, Notebook};
-use crate::link::{Link, Script, Transaction, trouble};
+use crate::link::{Link, Script, trouble};
 use crate::listening::Listening;
 use crate::locks::Locks;
 use crate::locks::keys::SharedKeys;
@@ -36,11 +40,16 @@ use crate::options::RedisOptions;
 use crate::pause::pause;
 use crate::presence::{self, Presence};
 use crate::quick::QuickMap;
-use crate::registry::{PeersSeen, Said};
-use crate::room::{Lanes, Room};
+use crate::registry::Said;
 use crate::script::{Args, ArgsPool};
-use crate::sweep::{sweep_for_ever, tend_for_ever};
+use crate::supervised::supervise;
 use crate::value;
+
+/// A reply that the replicas did not confirm is tried again after this.
+const CONFIRM_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// The latest sequence that any store of this process has given out.
+static LATEST_SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
 /// A store on Redis. Clones share it.
 #[derive(Clone)]
@@ -57,20 +66,18 @@ pub(crate) struct Shared {
     /// The clock that judges.
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) guarantee: Guarantee,
-    /// Our name on reply lists; nobody else can guess it.
-    pub(crate) caller: String,
+    /// The name of this process among those that wait for calls. No other process can guess it.
+    pub(crate) process: String,
     pub(crate) news: News,
-    pub(crate) ears: Ears,
-    pub(crate) inboxes: Inboxes,
-    pub(crate) reply_lists: ReplyLists,
-    pub(crate) queue: Queue,
+    pub(crate) waiters: Arc<Waiters>,
+    pub(crate) claims: Claims,
+    pub(crate) tags: Tags,
     pub(crate) held: HeldCalls,
     pub(crate) agenda: Agenda,
     pub(crate) presence: Presence,
     /// The data set as it was when it was last looked at.
     pub(crate) incarnation: Arc<Incarnation>,
-    /// What was last seen of each function's workers on the wire.
-    pub(crate) peers_seen: PeersSeen,
+    pub(crate) legacy: Legacy,
     /// Checks of limits that wait to go together.
     pub(crate) crowds: Crowds,
     pub(crate) notebook: Notebook,
@@ -78,7 +85,7 @@ pub(crate) struct Shared {
     pub(crate) said: Said,
     pub(crate) locks: Locks,
     pub(crate) batches: Batches,
-    rooms: Mutex<QuickMap<FunctionKey, BTreeMap<u16, Arc<Room>>>>,
+    partitions: Mutex<QuickMap<FunctionKey, BTreeMap<u16, Arc<Partition>>>>,
     lanes: Lanes,
     pub(crate) pool: ArgsPool,
 }
@@ -91,8 +98,10 @@ impl RedisStore {
         clock.measure(&link).await?;
         let store = Self::start(options, link, Arc::new(clock.clone()), true).await?;
         tokio::spawn(follow_the_server(Arc::downgrade(&store.shared), clock));
-        tokio::spawn(sweep_for_ever(Arc::downgrade(&store.shared)));
-        tokio::spawn(tend_for_ever(Arc::downgrade(&store.shared)));
+        let tick = store.shared.options.timing.legacy_tick;
+        supervise("legacy peers", &store, move || pause(tick), |store| async move { store.look_after_legacy_peers().await });
+        let every = store.shared.options.timing.repair_every;
+        supervise("repair", &store, move || pause(every), |store| async move { store.repair().await });
         tokio::spawn(presence::watch_for_ever(Arc::downgrade(&store.shared)));
         Ok(store)
     }
@@ -106,6 +115,7 @@ impl RedisStore {
     async fn start(options: RedisOptions, link: Link, clock: Arc<dyn Clock>, lives_by_the_server: bool) -> Result<Self, Unfit> {
         let guarantee = Guarantee::read(&link, Wanted::from(&options)).await?;
         let keys = Keys::of(&options);
+        check_format(&link, &keys).await?;
         let incarnation = Incarnation::find(&link, &keys).await?;
         let (heard, listen) = mpsc::unbounded_channel();
         let lock_keys = SharedKeys::new(&options.prefix, options.database, link.is_cluster());
@@ -117,27 +127,33 @@ impl RedisStore {
             lives_by_the_server,
             clock,
             guarantee,
-            caller: secret_name(),
+            process: secret_name(),
             news,
-            ears: Ears::default(),
-            inboxes: Inboxes::default(),
-            reply_lists: ReplyLists::default(),
-            queue: Queue::default(),
+            waiters: Arc::default(),
+            claims: Claims::default(),
+            tags: Tags::default(),
             held: HeldCalls::default(),
             agenda: Agenda::default(),
             presence: Presence::default(),
             incarnation: Arc::new(incarnation),
-            peers_seen: PeersSeen::default(),
+            legacy: Legacy::default(),
             crowds: Crowds::default(),
             notebook: Notebook::default(),
             said: Said::default(),
             locks: Locks::new(lock_keys, !lives_by_the_server),
             batches: Batches::default(),
-            rooms: Mutex::default(),
+            partitions: Mutex::default(),
             lanes: Lanes::default(),
             pool: ArgsPool::default(),
         };
         let store = Self { shared: Arc::new(shared) };
+        store.hear_replies();
+        let signal = Arc::clone(&store.shared.claims.signal);
+        let signalled = move || {
+            let signal = Arc::clone(&signal);
+            async move { signal.notified().await }
+        };
+        supervise("claims", &store, signalled, |store| async move { store.serve_claims().await });
         tokio::spawn(pass_on(listen, Arc::downgrade(&store.shared)));
         tokio::spawn(incarnation::watch_for_ever(Arc::downgrade(&store.shared), store.shared.link.lives()));
         store.look_for_functions().await?;
@@ -149,38 +165,80 @@ impl RedisStore {
         Arc::clone(&self.shared.clock)
     }
 
+    /// Hears on the channel of this process how calls ended that it waits for.
+    fn hear_replies(&self) {
+        let (waiters, shared) = (Arc::clone(&self.shared.waiters), Arc::downgrade(&self.shared));
+        let channel = self.shared.keys.replies(&self.shared.process);
+        let must_be_confirmed = self.shared.guarantee.asks_replicas();
+        self.shared.news.listening().listen_with(&channel, move |message| match message {
+            Some(message) if must_be_confirmed => {
+                if let Some(shared) = shared.upgrade() {
+                    tokio::spawn(Self { shared }.hand_out_when_kept(Bytes::copy_from_slice(message)));
+                }
+            }
+            Some(message) => replies::hand_out(&waiters, message),
+            None => waiters.doubt_all(),
+        });
+    }
+
+    /// Hands out replies once the replicas have what they say.
+    async fn hand_out_when_kept(self, message: Bytes) {
+        for call_id in replies::call_ids(&message) {
+            while let Err(error) = self.confirm_call(&call_id).await {
+                tracing::debug!(%error, %call_id, "an outcome is not confirmed by the replicas yet");
+                pause(CONFIRM_AGAIN_AFTER).await;
+            }
+        }
+        replies::hand_out(&self.shared.waiters, &message);
+    }
+
+    /// Makes sure that all that was written about a call is kept as well as was asked for.
+    async fn confirm_call(&self, call_id: &CallId) -> Result<(), StoreError> {
+        let mut partitions = self.partitions_named_by(call_id).await?;
+        if partitions.is_empty() {
+            partitions = self.partitions_reserved_for(call_id).await?;
+        }
+        for partition in partitions {
+            self.shared.confirm(&partition.keys.calls).await?;
+        }
+        Ok(())
+    }
+
     /// How a function's calls are retried.
-    pub(crate) async fn retry_policy(&self, room: &Room) -> Result<RetryPolicy, StoreError> {
+    pub(crate) async fn retry_policy(&self, partition: &Partition) -> Result<RetryPolicy, StoreError> {
         let mut ask = Cmd::new();
-        ask.arg("HGET").arg(&room.keys.definition).arg("definition");
+        ask.arg("HGET").arg(&partition.keys.definition).arg("definition");
         let reply = self.shared.link.ask(&ask).await?;
         value::bytes(&reply).map_or(Ok(RetryPolicy::default()), |text| read_definition(text).map(|definition| definition.retry))
     }
 
-    /// Looks up or makes what this process keeps in mind about a function.
-    pub(crate) fn room(&self, function: &FunctionKey) -> Arc<Room> {
+    /// What this process remembers about a function; its first partition.
+    pub(crate) fn partition(&self, function: &FunctionKey) -> Arc<Partition> {
         self.shard(function, 0)
     }
 
-    /// The same of one of the streams that a function is spread over.
-    pub(crate) fn shard(&self, function: &FunctionKey, shard: u16) -> Arc<Room> {
-        let mut rooms = self.shared.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        let shards = match rooms.get_mut(function) {
+    /// One of the partitions that a function is spread over.
+    pub(crate) fn shard(&self, function: &FunctionKey, shard: u16) -> Arc<Partition> {
+        let mut partitions = self.shared.partitions.lock().unwrap_or_else(PoisonError::into_inner);
+        let shards = match partitions.get_mut(function) {
             Some(shards) => shards,
-            None => rooms.entry(function.clone()).or_default(),
+            None => {
+                self.shared.tags.note(function);
+                partitions.entry(function.clone()).or_default()
+            }
         };
-        if let Some(room) = shards.get(&shard) {
-            return Arc::clone(room);
+        if let Some(partition) = shards.get(&shard) {
+            return Arc::clone(partition);
         }
         let lanes = if self.shared.link.is_cluster() { Lanes::default() } else { self.shared.lanes.clone() };
-        let room = Arc::new(Room::new(&self.shared.keys, function, shard, lanes));
-        shards.insert(shard, Arc::clone(&room));
-        room
+        let partition = Arc::new(Partition::new(&self.shared.keys, function, shard, lanes));
+        shards.insert(shard, Arc::clone(&partition));
+        partition
     }
 
-    /// All streams of a function that may have calls.
-    pub(crate) fn shards(&self, function: &FunctionKey) -> Vec<Arc<Room>> {
-        let first = self.room(function);
+    /// All partitions of a function that may have calls.
+    pub(crate) fn partitions(&self, function: &FunctionKey) -> Vec<Arc<Partition>> {
+        let first = self.partition(function);
         let others = 1..=first.shards();
         std::iter::once(first).chain(others.map(|shard| self.shard(function, shard))).collect()
     }
@@ -196,37 +254,40 @@ impl RedisStore {
         }
     }
 
-    /// The functions that this process has to do with.
-    pub(crate) fn rooms_in_use(&self) -> Vec<Arc<Room>> {
-        self.shared.rooms.lock().unwrap_or_else(PoisonError::into_inner).values().flat_map(BTreeMap::values).cloned().collect()
+    /// The partitions that this process has to do with.
+    pub(crate) fn partitions_in_use(&self) -> Vec<Arc<Partition>> {
+        self.shared.partitions.lock().unwrap_or_else(PoisonError::into_inner).values().flat_map(BTreeMap::values).cloned().collect()
     }
 
-    /// All functions that are known.
-    pub(crate) async fn all_rooms(&self) -> Result<Vec<Arc<Room>>, StoreError> {
+    /// All partitions of all functions that are known.
+    pub(crate) async fn all_partitions(&self) -> Result<Vec<Arc<Partition>>, StoreError> {
         let members = self.members_of_the_set().await?;
         Ok(members.iter().map(|(function, shard)| self.shard(function, *shard)).collect())
     }
 
-    /// Leaves nothing of this process on the server: its reply lists go. Workers unregister before. What runs beside the store ends when
-    /// the last clone is dropped.
+    /// Writes down what only this process knows. Workers unregister before. The tasks of the store end when the last clone is dropped.
     pub async fn close(&self) {
-        if let Err(error) = self.write_down_all_deliveries().await {
-            tracing::warn!(%error, "deliveries were not written down; their leases will run out");
-        }
         self.shared.notebook.is_written().await;
-        for inbox in self.shared.inboxes.all() {
-            let mut forget = Cmd::new();
-            forget.arg("DEL").arg(inbox);
-            if let Err(error) = self.shared.link.ask(&forget).await {
-                tracing::debug!(%error, "a reply list stays until it expires");
-            }
-        }
     }
 }
 
 impl Shared {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Sequences that are given out from now on are behind this one.
+    pub(crate) fn go_on_after(&self, sequence: i64) {
+        LATEST_SEQUENCE.fetch_max(u64::try_from(sequence).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// The place of the next call in the order of submits: this microsecond, or the next that was not given out yet. Two processes may give
+    /// out the same; it orders calls, and names none.
+    pub(crate) fn next_sequence(&self, now: Timestamp) -> u64 {
+        let micros = u64::try_from(now.as_millis()).unwrap_or(0).saturating_mul(1_000);
+        let next = |latest: u64| Some(micros.max(latest + 1));
+        let latest = LATEST_SEQUENCE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or(0);
+        micros.max(latest + 1)
     }
 
     /// What an acknowledgement is worth here.
@@ -243,11 +304,6 @@ impl Shared {
         }
         let (reply, confirmed) = self.link.run_with(script, keys, args, &confirm).await?;
         Ok((reply, self.guarantee.judge(&confirmed)?))
-    }
-
-    /// A connection for a script with something beside it. `None` also where replicas are to confirm it, which costs more than it spares.
-    pub(crate) async fn transaction(&self) -> Option<Transaction<'_>> {
-        if self.guarantee.asks_replicas() { None } else { self.link.transaction().await }
     }
 
     /// Makes sure that whatever lies beside this key is kept as well as was asked for: what was written before by others, too.
@@ -275,13 +331,58 @@ impl Shared {
 async fn pass_on(mut heard: mpsc::UnboundedReceiver<Heard>, shared: Weak<Shared>) {
     while let Some(what) = heard.recv().await {
         let Some(shared) = shared.upgrade() else { return };
-        let rooms = shared.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let partitions = shared.partitions.lock().unwrap_or_else(PoisonError::into_inner);
         match what {
             Heard::Ready(function) => {
-                rooms.get(&function).into_iter().flat_map(BTreeMap::values).for_each(|room| room.ring());
+                partitions.get(&function).into_iter().flat_map(BTreeMap::values).for_each(|partition| partition.note_work());
             }
-            Heard::LookAgain => rooms.values().flat_map(BTreeMap::values).for_each(|room| room.ring()),
+            Heard::LookAgain => {
+                for partition in partitions.values().flat_map(BTreeMap::values) {
+                    partition.legacy.note_entries();
+                    partition.note_work();
+                }
+                shared.agenda.doubt();
+            }
         }
+        drop(partitions);
+        shared.claims.signal.notify_one();
+    }
+}
+
+/// Writes down the format of an empty data set, and refuses one of another format.
+async fn check_format(link: &Link, keys: &Keys) -> Result<(), StoreError> {
+    const FORMAT: &str = "2";
+    let format = keys.format();
+    let command = |words: &[&str]| {
+        let mut command = Cmd::new();
+        command.arg(words);
+        command
+    };
+    let old_keys = [format!("{}:sequence", keys.prefix()), format!("{}:where", keys.prefix())];
+    let found = link.ask(&command(&["GET", &format])).await?;
+    if value::text(&found).is_none() {
+        for key in &old_keys {
+            if value::number(&link.ask(&command(&["EXISTS", key])).await?) == Some(1) {
+                return Err(trouble(format!(
+                    "this Redis holds data of an earlier, unreleased format of Towpath (key {key}): this version cannot read it. Work it off \
+                     with the version that wrote it, delete the keys {}:* and start again, or choose another prefix (`prefix=WORD` in the URL)",
+                    keys.prefix()
+                )));
+            }
+        }
+        link.insist(&[command(&["SET", &format, FORMAT, "NX"])])
+            .await?
+            .into_iter()
+            .try_for_each(|reply| value::checked(reply).map(drop))?;
+        return Ok(());
+    }
+    match value::text(&found) {
+        Some(FORMAT) => Ok(()),
+        other => Err(trouble(format!(
+            "this Redis holds data of format {}, and this version of Towpath writes format {FORMAT}: use the version that wrote it, or choose \
+             another prefix (`prefix=WORD` in the URL)",
+            other.unwrap_or("unknown")
+        ))),
     }
 }
 

@@ -1,78 +1,63 @@
-//! What happens by itself. Every process does it; whoever is second finds it done.
+//! What happens by itself. Every server does it; a line that one server takes up is put off for the others.
+//!
+//! A process fires the timers of calls that it has had a hand in. Those that a dead process has left are found by a look at all functions:
+//! when a process or a worker went away, and now and then.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::Cmd;
+use bytes::Bytes;
+use redis::{Cmd, Value};
 use towpath_core::call::{CallCommand, CallReply, CallState, step};
-use towpath_core::names::{CallId, LockScope, WorkerId};
 use towpath_core::store::{Fired, StoreError, TimerStore};
 use towpath_core::time::Timestamp;
 
-use crate::agenda::Heads;
-use crate::calls::entry::is_inbox;
-use crate::calls::moves::{Move, ended};
-use crate::lane::BATCH_MAX;
-use crate::pages::Listed;
+use crate::calls::change::{Change, ended};
+use crate::calls::partition::Partition;
+use crate::calls::record::Record;
 use crate::pause::pause;
-use crate::record::Life;
-use crate::room::Room;
+use crate::quick::QuickMap;
+use crate::script::{Args, DUE};
 use crate::store::RedisStore;
 use crate::value;
 
-/// How often it is looked when the next worker falls silent or the next lease of a lock ends, and how many functions there are.
+/// How often the next silent worker and the next lease of a lock are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// What another process has put on the agenda, and then died, is looked for when it is missed; and without a reason so often for each
-/// function there is, but no less often than the latter.
-const LOOK_PER_FUNCTION: Duration = Duration::from_secs(1);
-const LOOK_AT_LAST: Duration = Duration::from_secs(60);
+/// All functions are looked at once in so many seconds as there are functions, within these bounds.
+const LOOK_AT_ALL: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+/// A line that was taken up is due again after this, should the process that took it up have died.
+const PUT_OFF: Duration = Duration::from_secs(2);
 
-/// Something that happens by itself. At one instant calls come before workers and workers before locks, and older submits before younger
-/// ones.
-enum Due {
-    Call(Arc<Room>, Box<Life>),
-    Worker(WorkerId),
-    Lock(LockScope),
-}
+/// Delays, leases, deadlines.
+const KINDS: usize = 3;
 
-/// What has come up.
-struct ComeUp {
-    agenda: Vec<Due>,
-    pages: Vec<(Arc<Room>, Vec<u64>)>,
-    /// There may be more that is due.
-    more: bool,
+/// A call that something is due of, and since when.
+struct Due {
+    partition: Arc<Partition>,
+    record: Arc<Record>,
+    at: Timestamp,
 }
 
 #[async_trait]
 impl TimerStore for RedisStore {
     async fn fire_due(&self, limit: u32) -> Result<Fired, StoreError> {
-        self.write_down_all_deliveries().await?;
         let now = self.shared.now();
-        let rooms = self.all_rooms().await?;
-        let heads = self.heads(&rooms).await?;
-        let mut next = heads.iter().flatten().min().copied();
         let mut fired = Fired::default();
-        let due: Vec<Arc<Room>> =
-            rooms.into_iter().zip(&heads).filter(|(_, head)| head.is_some_and(|head| head <= now)).map(|(room, _)| room).collect();
-        let mut left = limit as usize;
-        while left > 0 {
-            let ComeUp { agenda, pages, more } = self.due_by(&due, now, left).await?;
-            left -= agenda.len();
-            self.fire(agenda, now, &mut fired).await?;
-            for (room, firsts) in pages {
-                self.turn_pages(&room, &firsts).await?;
-            }
-            if !more {
-                break;
-            }
-        }
+        let looks_at_all = self.is_time_to_look_at_all(now);
+        let partitions = if looks_at_all { self.all_partitions().await? } else { self.shared.agenda.due(now) };
         if limit > 0 {
-            let later = heads.into_iter().flatten().filter(|head| *head > now);
-            next = self.heads(&due).await?.into_iter().flatten().chain(later).min();
+            self.fire_calls(&partitions, limit, now, &mut fired).await?;
+            self.fire_others(limit, now, &mut fired).await?;
         }
-        fired.next_due = next.into_iter().chain(self.next_of_others().await?).min();
+        for (partition, head) in partitions.iter().zip(self.heads(&partitions).await?) {
+            self.shared.agenda.set(partition, head);
+        }
+        if looks_at_all {
+            self.shared.agenda.has_looked(now);
+        }
+        fired.next_due = self.shared.agenda.earliest().into_iter().chain(self.next_of_others().await?).min();
         self.shared.agenda.wait_until(fired.next_due);
         Ok(fired)
     }
@@ -80,230 +65,201 @@ impl TimerStore for RedisStore {
     async fn due_before(&self, known: Option<Timestamp>) -> Timestamp {
         self.shared.agenda.wait_until(known);
         let mut departures = self.shared.presence.departures();
-        let mut seen = self.shared.agenda.kept(known);
         loop {
             departures.mark_unchanged();
-            let looked = match seen {
-                Some(seen) => self.look_at_others(seen).await,
-                None => self.look_at_agenda().await,
-            };
-            match looked {
-                Ok(now) if now.first().is_some_and(|first| known.is_none_or(|known| first < known)) => {
-                    return now.first().unwrap_or_default();
-                }
-                // A worker that would have fallen silent then was heard, or a lease renewed: the timekeeper need not look.
-                Ok(now) if seen.is_some() && known.is_some() && now.first() > known => {
-                    self.shared.agenda.keep(now);
-                    return now.first().unwrap_or_default();
-                }
-                Ok(now) => seen = Some(now),
-                Err(error) => tracing::debug!(%error, "what is due next is not known; looking again"),
+            match self.earliest().await {
+                Ok(Some(first)) if known.is_none_or(|known| first < known) => return first,
+                // A worker that would have been silent by then was heard, or a lease was renewed.
+                Ok(Some(first)) if known.is_some_and(|known| known < first && known <= self.shared.now()) => return first,
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "the next timer is not known; looking again"),
             }
             tokio::select! {
-                () = self.shared.agenda.sooner() => seen = None,
+                () = self.shared.agenda.sooner() => {}
                 () = self.shared.agenda.lease_sooner() => {}
                 // The sender lives in `self`, so this ends by a departure only.
-                _ = departures.changed() => seen = None,
-                () = pause(LOOK_EVERY) => {
-                    seen = seen.map(|seen| Heads { age: seen.age + LOOK_EVERY, ..seen }).filter(|seen| seen.age < look_again_after(seen.functions));
-                }
+                _ = departures.changed() => self.shared.agenda.doubt(),
+                () = pause(LOOK_EVERY) => {}
             }
         }
     }
-}
-
-/// How long nobody need look at the calls of so many functions without a reason.
-fn look_again_after(functions: usize) -> Duration {
-    LOOK_PER_FUNCTION.saturating_mul(u32::try_from(functions).unwrap_or(u32::MAX)).clamp(LOOK_EVERY, LOOK_AT_LAST)
 }
 
 impl RedisStore {
-    /// All that is due, in the order in which it happens, at most `limit`.
-    async fn due_by(&self, rooms: &[Arc<Room>], now: Timestamp, limit: usize) -> Result<ComeUp, StoreError> {
-        let mut agenda: Vec<((Timestamp, u8, u64), Due)> = Vec::new();
-        let (mut turned, mut more) = (Vec::new(), false);
-        let asks: Vec<Cmd> = rooms.iter().map(|room| due_until(&room.keys.due, now, Some(limit))).collect();
-        for (room, reply) in rooms.iter().zip(self.shared.link.ask_all(&asks).await?) {
-            let mut found = read_scores(&value::array("ZRANGEBYSCORE", value::checked(reply)?)?)?;
-            if found.len() == limit {
-                // Of what is due at one instant the oldest submit comes first, so all of that instant must be known.
-                let all = self.shared.link.ask(&due_until(&room.keys.due, found[limit - 1].1, None)).await?;
-                found = read_scores(&value::array("ZRANGEBYSCORE", all)?)?;
+    /// The earliest timer of all that is known.
+    async fn earliest(&self) -> Result<Option<Timestamp>, StoreError> {
+        if self.is_time_to_look_at_all(self.shared.now()) {
+            let partitions = self.all_partitions().await?;
+            for (partition, head) in partitions.iter().zip(self.heads(&partitions).await?) {
+                self.shared.agenda.set(partition, head);
             }
-            let pages = found.iter().filter_map(|(one, _)| if let Listed::Page(first) = one { Some(*first) } else { None });
-            let (all, enough) = (pages.clone().count(), limit.div_ceil(BATCH_MAX));
-            let pages: Vec<u64> = pages.take(enough).collect();
-            // A page comes up for what may be due: there may be less to do than there are lines.
-            more |= all > enough || all > 0 && found.len() >= limit;
-            let pages = self.take_up(room, pages, now).await?;
-            let lives = self.come_up(room, found.into_iter().map(|(one, _)| one).collect(), &pages).await?;
-            for life in lives.into_iter().filter(|life| life.call.due().is_none_or(|due| due <= now)) {
-                let at = life.call.due().unwrap_or(now);
-                agenda.push(((at, 0, life.sequence), Due::Call(Arc::clone(room), Box::new(life))));
-            }
-            if !pages.is_empty() {
-                turned.push((Arc::clone(room), pages));
-            }
+            self.shared.agenda.has_looked(self.shared.now());
         }
-        for (at, worker) in self.silent_workers(u32::try_from(limit).unwrap_or(u32::MAX)).await? {
-            agenda.push(((at, 1, 0), Due::Worker(worker)));
-        }
-        for (at, scope) in self.ended_leases(now, limit).await? {
-            agenda.push(((at, 2, 0), Due::Lock(scope)));
-        }
-        agenda.sort_by_key(|(order, _)| *order);
-        agenda.truncate(limit);
-        Ok(ComeUp { agenda: agenda.into_iter().map(|(_, due)| due).collect(), pages: turned, more })
+        Ok(self.shared.agenda.earliest().into_iter().chain(self.next_of_others().await?).min())
     }
 
-    async fn fire(&self, agenda: Vec<Due>, now: Timestamp, fired: &mut Fired) -> Result<(), StoreError> {
-        let mut policies: HashMap<String, u32> = HashMap::new();
-        let mut batches: Vec<(Arc<Room>, Vec<Decided>)> = Vec::new();
-        let mut order = Vec::new();
-        for due in agenda {
-            match due {
-                Due::Worker(worker) => fired.workers_removed += u64::from(self.remove_worker(&worker).await?),
-                Due::Lock(scope) => {
-                    self.reap_lock(&scope).await?;
-                    fired.locks_reaped += 1;
-                }
-                Due::Call(room, life) => {
-                    if self.was_answered(&life, now).await? {
-                        continue;
-                    }
-                    let max_deliveries = match policies.get(&room.member) {
-                        Some(known) => *known,
-                        None => {
-                            let max = self.retry_policy(&room).await?.max_deliveries;
-                            *policies.entry(room.member.clone()).or_insert(max)
-                        }
-                    };
-                    let (after, reply) = step(life.call.clone(), CallCommand::ComeDue { max_deliveries }, now);
-                    if reply == CallReply::NotDue {
-                        continue;
-                    }
-                    order.push(life.call.call_id.clone());
-                    let decided = Decided { before: *life, after, reply };
-                    match batches.iter_mut().find(|(known, _)| known.member == room.member) {
-                        Some((_, batch)) => batch.push(decided),
-                        None => batches.push((room, vec![decided])),
-                    }
-                }
+    /// Under a test's clock everything is always looked at: other processes may share the server.
+    fn is_time_to_look_at_all(&self, now: Timestamp) -> bool {
+        let Some(looked_at) = self.shared.agenda.looked_at().filter(|_| self.shared.lives_by_the_server) else { return true };
+        let functions = u64::try_from(self.partitions_in_use().len()).unwrap_or(u64::MAX);
+        now.since(looked_at) >= Duration::from_secs(functions).clamp(LOOK_AT_ALL.0, LOOK_AT_ALL.1) || now < looked_at
+    }
+
+    /// Does what is due of these functions, of each kind so many at most. The trouble of one function keeps no other from its timers.
+    async fn fire_calls(&self, partitions: &[Arc<Partition>], limit: u32, now: Timestamp, fired: &mut Fired) -> Result<(), StoreError> {
+        let mut kinds: [Vec<Due>; KINDS] = Default::default();
+        for partition in partitions {
+            match self.take_up(partition, limit, now).await {
+                Ok(taken) => kinds.iter_mut().zip(taken).for_each(|(kind, taken)| kind.extend(taken)),
+                Err(error) => tracing::warn!(function = %partition.function, %error, "what is due of this function could not be read"),
             }
         }
-        let mut ended_calls = HashMap::new();
-        for (room, decided) in batches {
-            let moves = decided.iter().map(Decided::as_move).collect();
-            let forgotten: Vec<CallId> =
-                decided.iter().filter(|one| one.reply == CallReply::Forget).map(|one| one.before.call.call_id.clone()).collect();
-            let done = self.apply(&room, moves).await?;
-            self.forget_whereabouts(&forgotten).await?;
-            for (one, _) in decided.iter().zip(done).filter(|(_, done)| *done) {
-                self.dismiss_silent(one, now).await;
-                match (&one.reply, ended(&room, &one.after), one.before.call.state) {
-                    (CallReply::Forget, ..) => fired.forgotten += 1,
-                    (_, Some(ended), _) => drop(ended_calls.insert(ended.call_id.clone(), ended)),
-                    (_, None, CallState::Running) => fired.reclaimed += 1,
-                    (_, None, _) => fired.promoted += 1,
+        let (mut moved, mut batch, mut put_back) = (HashSet::new(), Vec::new(), Vec::new());
+        for mut kind in kinds {
+            kind.retain(|due| !moved.contains(&due.record.call.call_id));
+            kind.sort_by_key(|due| (due.at, due.record.sequence));
+            put_back.extend(kind.split_off(kind.len().min(limit as usize)));
+            moved.extend(kind.iter().map(|due| due.record.call.call_id.clone()));
+            batch.append(&mut kind);
+        }
+        let mut changes = Vec::with_capacity(batch.len());
+        let mut policies: QuickMap<String, u32> = QuickMap::default();
+        for due in batch {
+            let Due { partition, record, at } = due;
+            let max_deliveries = match policies.get(&partition.member) {
+                Some(known) => *known,
+                None => {
+                    let policy = self.retry_policy(&partition).await?;
+                    *policies.entry(partition.member.clone()).or_insert(policy.max_deliveries)
                 }
+            };
+            let record = self.seen_by_legacy_workers(&partition, record, now).await?;
+            let (after, reply) = step(record.call.clone(), CallCommand::ComeDue { max_deliveries }, now);
+            if reply == CallReply::Moved {
+                changes.push((partition, Change::new(record, after)));
+            } else {
+                put_back.push(Due { partition, record, at });
             }
         }
-        fired.ended.extend(order.iter().filter_map(|call_id| ended_calls.remove(call_id)));
+        let dying = changes.iter().map(|(partition, change)| (&partition.function, &change.after.call));
+        self.keep_reservations(dying.filter(|(_, call)| call.state == CallState::Dead)).await?;
+        let fate =
+            |(partition, change): &(Arc<Partition>, Change)| (Arc::clone(partition), change.before.clone(), Arc::clone(&change.after));
+        let fates: Vec<_> = changes.iter().map(fate).collect();
+        for ((partition, before, after), made) in fates.iter().zip(self.apply_all(changes).await) {
+            match (made, before) {
+                (Ok(true), Some(before)) => self.count_fired(partition, before, after, now, fired),
+                (Err(error), _) => tracing::warn!(function = %partition.function, %error, "a timer could not be fired; trying again"),
+                _changed => {}
+            }
+        }
+        self.correct_lines(&put_back).await
+    }
+
+    fn count_fired(&self, partition: &Partition, before: &Record, after: &Record, now: Timestamp, fired: &mut Fired) {
+        self.dismiss_silent(before, now);
+        match (ended(partition, &after.call), before.call.state) {
+            (Some(ended), _) => fired.ended.push(ended),
+            (None, CallState::Running) => fired.reclaimed += 1,
+            (None, _) => fired.promoted += 1,
+        }
+    }
+
+    /// Takes up what is due of a function, by kind.
+    async fn take_up(&self, partition: &Arc<Partition>, limit: u32, now: Timestamp) -> Result<[Vec<Due>; KINDS], StoreError> {
+        let keys = &partition.keys;
+        let mut args = Args::with_capacity(3);
+        args.number(now.as_millis());
+        args.number(limit);
+        args.number((now + PUT_OFF).as_millis());
+        let names = [keys.calls.as_str(), &keys.delayed, &keys.running, &keys.deadlines];
+        let replies = value::array("a look for what is due", self.shared.link.run_args(&DUE, &names, &args).await?)?;
+        let mut kinds: [Vec<Due>; KINDS] = Default::default();
+        for (number, (kind, reply)) in kinds.iter_mut().zip(replies).enumerate() {
+            let mut parts = value::array("a look for what is due", reply)?.into_iter();
+            while let (Some(id), Some(text)) = (parts.next(), parts.next()) {
+                let call_id = value::call_id(&id)?;
+                let text = Bytes::from(value::into_bytes(text).unwrap_or_default());
+                let record = Arc::new(Record::read(&call_id, &text)?);
+                let of_kind = [record.call.not_before, record.call.lease_until, Some(record.call.deadline)][number];
+                let at = of_kind.unwrap_or(record.call.deadline);
+                kind.push(Due { partition: Arc::clone(partition), record, at });
+            }
+        }
+        Ok(kinds)
+    }
+
+    /// Gives lines that were put off the times of their calls again.
+    async fn correct_lines(&self, put_back: &[Due]) -> Result<(), StoreError> {
+        let line = |key: &str, at: Timestamp, record: &Record| {
+            let mut add = Cmd::new();
+            add.arg("ZADD").arg(key).arg("XX").arg(at.as_millis()).arg(record.call.call_id.as_str());
+            add
+        };
+        let mut correct = Vec::new();
+        for Due { partition, record, .. } in put_back {
+            let (keys, call) = (&partition.keys, &record.call);
+            match call.state {
+                CallState::Running => correct.extend(call.lease_until.map(|at| line(&keys.running, at, record))),
+                CallState::Delayed => correct.extend(call.not_before.map(|at| line(&keys.delayed, at, record))),
+                _ => {}
+            }
+            correct.push(line(&keys.deadlines, call.deadline, record));
+        }
+        for reply in self.shared.link.ask_all(&correct).await? {
+            value::checked(reply)?;
+        }
         Ok(())
     }
 
-    /// Whether an old worker has answered a call that is about to end, and whoever waited for the answer is gone.
-    async fn was_answered(&self, life: &Life, now: Timestamp) -> Result<bool, StoreError> {
-        let ends = !life.call.state.has_ended() && now >= life.call.deadline;
-        if !ends || life.channels.iter().all(|channel| is_inbox(channel)) {
-            return Ok(false);
+    /// Workers that were silent for too long, and leases of locks that ended.
+    async fn fire_others(&self, limit: u32, now: Timestamp, fired: &mut Fired) -> Result<(), StoreError> {
+        for (_, worker) in self.silent_workers(limit).await? {
+            fired.workers_removed += u64::from(self.remove_worker(&worker).await?);
         }
-        self.find_old_reply(&life.call.call_id).await
+        for (_, scope) in self.ended_leases(now, limit as usize).await? {
+            self.reap_lock(&scope).await?;
+            fired.locks_reaped += 1;
+        }
+        Ok(())
     }
 
     /// A worker that let a lease run out may be gone: its claims that wait end empty.
-    async fn dismiss_silent(&self, one: &Decided, now: Timestamp) {
-        let call = &one.before.call;
+    fn dismiss_silent(&self, before: &Record, now: Timestamp) {
+        let call = &before.call;
         let ran_out = call.state == CallState::Running && call.lease_until.is_some_and(|until| until <= now);
         if let Some(holder) = call.holder.as_ref().filter(|_| ran_out) {
-            self.shared.queue.dismiss(holder);
+            self.shared.claims.dismiss(holder);
             self.shared.held.remove(&call.call_id);
         }
     }
 
-    /// In a Cluster the script cannot reach where ids are found.
-    async fn forget_whereabouts(&self, forgotten: &[CallId]) -> Result<(), StoreError> {
-        if forgotten.is_empty() || !self.shared.link.is_cluster() {
-            return Ok(());
-        }
-        let mut forget = Cmd::new();
-        forget.arg("HDEL").arg(self.shared.keys.whereabouts());
-        for call_id in forgotten {
-            forget.arg(call_id.as_str());
-        }
-        self.shared.link.ask(&forget).await.map(drop)
-    }
-
-    /// What is due next of everything.
-    async fn look_at_agenda(&self) -> Result<Heads, StoreError> {
-        self.write_down_all_deliveries().await?;
-        let rooms = self.all_rooms().await?;
-        let calls = self.heads(&rooms).await?.into_iter().flatten().min();
-        Ok(Heads { calls, others: self.next_of_others().await?, functions: rooms.len(), age: Duration::ZERO })
-    }
-
-    /// The same, with what was seen of the calls.
-    async fn look_at_others(&self, seen: Heads) -> Result<Heads, StoreError> {
-        self.write_down_all_deliveries().await?;
-        Ok(Heads { others: self.next_of_others().await?, ..seen })
-    }
-
-    /// When the next worker falls silent, or the next lease of a lock ends.
+    /// When the next worker will have been silent for too long, or the next lease of a lock ends.
     async fn next_of_others(&self) -> Result<Option<Timestamp>, StoreError> {
         let (silence, lease_end) = tokio::try_join!(self.next_silence(), self.next_lease_end())?;
         Ok(silence.into_iter().chain(lease_end).min())
     }
 
-    /// When the next call of each of these functions is due.
-    async fn heads(&self, rooms: &[Arc<Room>]) -> Result<Vec<Option<Timestamp>>, StoreError> {
-        let head = |room: &Arc<Room>| {
+    /// The earliest timer of each of these partitions.
+    async fn heads(&self, partitions: &[Arc<Partition>]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+        let ask = |key: &str| {
             let mut head = Cmd::new();
-            head.arg("ZRANGE").arg(&room.keys.due).arg(0).arg(0).arg("WITHSCORES");
+            head.arg("ZRANGE").arg(key).arg(0).arg(0).arg("WITHSCORES");
             head
         };
-        let heads: Vec<Cmd> = rooms.iter().map(head).collect();
-        let read = |reply| Ok(read_scores(&value::array("ZRANGE", value::checked(reply)?)?)?.first().map(|(_, at)| *at));
-        self.shared.link.ask_all(&heads).await?.into_iter().map(read).collect()
+        let asks: Vec<Cmd> = partitions
+            .iter()
+            .flat_map(|partition| [&partition.keys.delayed, &partition.keys.running, &partition.keys.deadlines].map(|key| ask(key)))
+            .collect();
+        let replies = self.shared.link.ask_all(&asks).await?;
+        // A key of a wrong type is the trouble of its function, and the doctor's to tell.
+        let heads = |replies: &[Value]| replies.iter().filter_map(first_score).min();
+        Ok(replies.chunks_exact(3).map(heads).collect())
     }
 }
 
-struct Decided {
-    before: Life,
-    after: towpath_core::call::Call,
-    reply: CallReply,
-}
-
-impl Decided {
-    fn as_move(&self) -> Move {
-        if self.reply == CallReply::Forget { Move::forget(self.before.clone()) } else { Move::new(self.before.clone(), self.after.clone()) }
-    }
-}
-
-fn due_until(key: &str, until: Timestamp, limit: Option<usize>) -> Cmd {
-    let mut ask = Cmd::new();
-    ask.arg("ZRANGEBYSCORE").arg(key).arg("-inf").arg(until.as_millis()).arg("WITHSCORES");
-    if let Some(limit) = limit {
-        ask.arg("LIMIT").arg(0).arg(limit);
-    }
-    ask
-}
-
-fn read_scores(reply: &[redis::Value]) -> Result<Vec<(Listed, Timestamp)>, StoreError> {
-    let mut found = Vec::with_capacity(reply.len() / 2);
-    for pair in reply.chunks_exact(2) {
-        #[expect(clippy::cast_possible_truncation, reason = "scores are instants in whole milliseconds, far below 2^53")]
-        let at = value::score(&pair[1]).map(|score| Timestamp::from_millis(score as i64)).unwrap_or_default();
-        found.push((Listed::read(&pair[0])?, at));
-    }
-    Ok(found)
+fn first_score(reply: &Value) -> Option<Timestamp> {
+    let Value::Array(parts) = reply else { return None };
+    #[expect(clippy::cast_possible_truncation, reason = "scores are instants in whole milliseconds, far below 2^53")]
+    value::score(parts.get(1)?).map(|score| Timestamp::from_millis(score as i64))
 }

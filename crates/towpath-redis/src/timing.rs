@@ -1,18 +1,18 @@
-//! How soon it is looked for what goes wrong without anybody being told.
+//! How soon a store looks for what goes wrong without a notification.
 
 use std::time::Duration;
 
-/// How often a store looks after what old peers do to its streams. The defaults suit everybody; tests shorten them, all alike.
+/// How often a store looks after its data and after legacy peers. The defaults suit everyone; tests shorten them, all alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// What an old worker has read and not answered is given to others when it was not heard of for so long.
+    /// A call that a legacy worker has read and not answered is given to others when the worker was not heard of for this long.
     pub abandoned_after: Duration,
-    /// How often streams are searched for what fell out of them.
-    pub sweep_every: Duration,
-    /// How often it is looked whether there are old workers.
-    pub look_for_old_every: Duration,
-    /// Every worker is taken for one of this process, so that its deliveries need not be written down at once. For tests of just that.
-    pub all_workers_in_process: bool,
+    /// How often the streams of functions with legacy peers are looked after.
+    pub legacy_tick: Duration,
+    /// How often the store looks for legacy workers.
+    pub look_for_legacy_every: Duration,
+    /// How often a part of the data is checked, and repaired where it is wrong.
+    pub repair_every: Duration,
 }
 
 impl Default for Timing {
@@ -20,9 +20,9 @@ impl Default for Timing {
         Self {
             // As the seeds have it.
             abandoned_after: Duration::from_secs(30),
-            sweep_every: Duration::from_secs(15),
-            look_for_old_every: Duration::from_secs(10),
-            all_workers_in_process: false,
+            legacy_tick: Duration::from_millis(250),
+            look_for_legacy_every: Duration::from_secs(5),
+            repair_every: Duration::from_secs(15),
         }
     }
 }

@@ -59,10 +59,6 @@ impl Backend for ThreeMasters {
         self.fresh_with_prefix(clock, "towpath").await
     }
 
-    fn counts_without_gaps(&self) -> bool {
-        false
-    }
-
     fn hears_exactly(&self) -> bool {
         false
     }

@@ -144,23 +144,3 @@ async fn the_whole_suite_holds_under_the_printed_rights() {
     let refused = RESTRICTED.cli(&["ACL", "LOG"]);
     assert_eq!(refused.trim(), "", "something was refused");
 }
-
-/// The same server for workers that live in the process, whose deliveries are written down a moment later.
-struct WithWorkersInProcess;
-
-#[async_trait]
-impl Backend for WithWorkersInProcess {
-    async fn fresh(&self, clock: Arc<dyn Clock>) -> Box<dyn UnderTest> {
-        let mut options = RedisOptions::standalone("127.0.0.1", SERVER.port());
-        options.database = NEXT_DATABASE.fetch_add(1, Ordering::Relaxed);
-        options.timing.all_workers_in_process = true;
-        under_test(&SERVER, options, clock).await
-    }
-}
-
-mod in_process {
-    use super::WithWorkersInProcess;
-
-    towpath_conformance::suite!(WithWorkersInProcess);
-    towpath_conformance::differential!(WithWorkersInProcess, seeds = 200, operations = 300);
-}

@@ -312,12 +312,12 @@ async fn a_key_of_ours_that_holds_something_else_is_a_failure() {
     server.cli(&["hset", "towpath:calls:{function:stream:__global__:add}", "c1", "1"]);
     server.cli(&["set", "towpath:heartbeats:mine", "of nobody we know"]);
     assert_eq!(found(&examined(&server, |_| ()).await, "kinds of keys").verdict, Verdict::Ok);
-    server.cli(&["set", "towpath:due:{function:stream:__global__:add}", "1"]);
+    server.cli(&["set", "towpath:queue:{function:stream:__global__:add}", "1"]);
     server.cli(&["hset", "function:stream:__global__:add", "a", "1"]);
     let examination = examined(&server, |_| ()).await;
     let kinds = found(&examination, "kinds of keys");
     assert_eq!(kinds.verdict, Verdict::Fail);
-    assert!(kinds.says.contains("towpath:due:{function:stream:__global__:add} is a string and should be a zset"), "{}", kinds.says);
+    assert!(kinds.says.contains("towpath:queue:{function:stream:__global__:add} is a string and should be a zset"), "{}", kinds.says);
     assert!(kinds.says.contains("function:stream:__global__:add is a hash and should be a stream"), "{}", kinds.says);
     server.cli(&["del", "function:stream:__global__:add"]);
     server.cli(&["hset", "n8n-lock-orders", "a", "1"]);
@@ -366,7 +366,7 @@ async fn records_of_a_version_that_is_newer_are_a_failure() {
     let records = async || examined(&server, |_| ()).await.checks.into_iter().find(|check| check.name == "records").expect("it is looked");
     let fine = records().await;
     assert_eq!((fine.verdict, fine.says.as_str()), (Verdict::Ok, "3 looked at, and each can be read"), "a worker, a function, a call");
-    server.cli(&["hset", "towpath:calls", "c1", "format 9"]);
+    server.cli(&["hset", "towpath:calls:{function:stream:__global__:add}", "c1", "format 9"]);
     server.cli(&["hset", "towpath:workers", "w2", "[9]"]);
     let newer = records().await;
     assert_eq!(newer.verdict, Verdict::Fail);

@@ -10,6 +10,7 @@ use towpath_core::payload::Payload;
 use towpath_core::store::{Cancelled, CompleteCalls, Completed, Durability, Ended, RenewCalls, Renewal, Replayed, SubmitCall, Submitted};
 use towpath_core::time::Timestamp;
 
+use crate::gone;
 use crate::memory::{Function, Seat};
 use crate::rows::{self, Stored, call_columns, request_columns};
 use crate::trouble::{Moved, Trouble};
@@ -67,7 +68,10 @@ fn take(tx: &mut Tx<'_>, function: &Function, submit: &SubmitCall) -> Moved<Opti
     let call = Call::submitted(submit.call_id.clone(), tx.now, submit.timeout, submit.retain);
     let stored = Stored { seq: tx.memory.next_seq(), function_id: function.id, call };
     if !rows::insert_call(tx.conn, &stored, &submit.request)? {
-        return Ok(None);
+        // The id of a gone call is free; its rows only wait for their removal.
+        if !gone::free_id(tx, &submit.call_id)? || !rows::insert_call(tx.conn, &stored, &submit.request)? {
+            return Ok(None);
+        }
     }
     if let Some(key) = submit.idempotency_key() {
         tx.conn.prepare_cached(PUT_KEY)?.execute((function.id, key.as_str(), stored.seq))?;
@@ -75,6 +79,7 @@ fn take(tx: &mut Tx<'_>, function: &Function, submit: &SubmitCall) -> Moved<Opti
     tx.memory.advance_seq();
     tx.memory.enter(&stored);
     tx.after.moves += 1;
+    tx.after.added += 1;
     tx.after.woken.insert(function.id);
     tx.after.note_due(stored.call.due());
     Ok(Some(stored.call.deadline))
@@ -113,10 +118,12 @@ pub(crate) fn by_seq(tx: &Tx<'_>, seq: i64) -> Moved<Option<Stored>> {
     load(tx, BY_SEQ, seq)
 }
 
+/// A call whose retention is over is not there, whether or not its rows are.
 fn load(tx: &Tx<'_>, sql: &str, which: impl rusqlite::ToSql) -> Moved<Option<Stored>> {
     let mut statement = tx.conn.prepare_cached(sql)?;
     let found = statement.query_row([which], |row: &Row<'_>| Ok(rows::read_call(row))).optional()?;
-    found.transpose()?.map(|stored| rows::with_outcome(tx.conn, stored)).transpose()
+    let kept = found.transpose()?.filter(|stored| !stored.call.is_gone(tx.now));
+    kept.map(|stored| rows::with_outcome(tx.conn, stored)).transpose()
 }
 
 /// Makes one move of one call: decides, saves, counts, and notes who has to hear of it.
@@ -131,6 +138,7 @@ pub(crate) fn apply(tx: &mut Tx<'_>, stored: Stored, command: CallCommand) -> Mo
     tx.after.moves += 1;
     tx.memory.recount(&before, &stored);
     tx.after.note_due(stored.call.due());
+    tx.memory.note_kept(stored.call.kept_until());
     if tx.memory.counts(stored.function_id).queued > 0 {
         tx.after.woken.insert(stored.function_id);
     }
@@ -147,7 +155,6 @@ fn is_unchanged(call: &Call, reply: &CallReply) -> bool {
     match reply {
         CallReply::AlreadyRecorded | CallReply::Lost(_) | CallReply::AlreadyEnded | CallReply::NotDue | CallReply::NotDead => true,
         CallReply::NotClaimed => !call.state.has_ended(),
-        CallReply::Forget => true, // its row goes away whole
         _ => false,
     }
 }
@@ -259,6 +266,7 @@ pub(crate) fn replay_dead(tx: &mut Tx<'_>, call_id: &CallId, replay_id: &CallId)
         timeout: stored.call.deadline.since(stored.call.submitted_at),
         retain: stored.call.retain,
         fail_without_workers: false,
+        fresh: false,
     };
     // A repeated replay under the same new id finds the dead letter settled; an id that somebody else has taken is not ours to replay to.
     if take(tx, &function, &again)?.is_none() {

@@ -10,13 +10,13 @@ use rusqlite::Connection;
 
 use crate::open::{self, Location, OpenError, OpenOptions};
 
-const INSERT_CALL: &str = "INSERT INTO calls (seq, call_id, function_id, state, due_ms, submitted_ms, deadline_ms, retain_ms, failures, \
-     crashes, delivery, lease_ms, parked, cancel_requested) VALUES (?1, ?2, 1, 'queued', ?3, ?4, ?3, 600000, 0, 0, 0, 0, 0, 0)";
+const INSERT_CALL: &str = "INSERT INTO calls (seq, call_id, function_id, state, deadline_ms, submitted_ms, retain_ms, failures, \
+     crashes, delivery, lease_ms, parked, cancel_requested) VALUES (?1, ?2, 1, 'queued', ?3, ?4, 600000, 0, 0, 0, 0, 0, 0)";
 const INSERT_REQUEST: &str = "INSERT INTO call_requests (seq, params, depth) VALUES (?1, ?2, 0)";
-const CLAIM: &str = "UPDATE calls SET state = 'running', due_ms = ?2, delivery = 1, holder = 'worker-1', started_ms = ?3, \
+const CLAIM: &str = "UPDATE calls SET state = 'running', delivery = 1, holder = 'worker-1', started_ms = ?3, \
      lease_ms = 30000, lease_until_ms = ?2 WHERE seq = ?1";
 const COMPLETE: &str =
-    "UPDATE calls SET state = 'completed', due_ms = ?2, lease_ms = 0, lease_until_ms = NULL, ended_ms = ?3 WHERE seq = ?1";
+    "UPDATE calls SET state = 'completed', kept_until_ms = ?2, lease_ms = 0, lease_until_ms = NULL, ended_ms = ?3 WHERE seq = ?1";
 const INSERT_OUTCOME: &str = "INSERT INTO call_outcomes (seq, kind, data) VALUES (?1, 'ok', ?2)";
 
 const NOW: i64 = 1_800_000_000_000;

@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql, named_params};
 use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest};
 use towpath_core::names::{CallId, FunctionName, Scope, WorkerId};
 use towpath_core::payload::Payload;
+use towpath_core::time::Timestamp;
 use towpath_core::worker::WorkerView;
 
 use crate::memory::{Worker, read_key};
@@ -26,20 +27,20 @@ macro_rules! view_of_calls {
     };
 }
 
-const ONE: &str = view_of_calls!("c.call_id = ?1");
+const ONE: &str = view_of_calls!("c.call_id = ?1 AND (c.kept_until_ms IS NULL OR c.kept_until_ms > ?2)");
 const SOME: &str = view_of_calls!(
     "(:after IS NULL OR c.seq < :after) AND (:scope IS NULL OR f.scope = :scope) AND (:function IS NULL OR f.name = :function) \
-     AND (:worker IS NULL OR c.holder = :worker)"
+     AND (:worker IS NULL OR c.holder = :worker) AND (c.kept_until_ms IS NULL OR c.kept_until_ms > :now)"
 );
 const PROBE: &str = "INSERT INTO meta (key, value) VALUES ('probe', ?1) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
 
-pub(crate) fn call(conn: &Connection, call_id: &CallId) -> Moved<Option<CallView>> {
+pub(crate) fn call(conn: &Connection, call_id: &CallId, now: Timestamp) -> Moved<Option<CallView>> {
     let mut statement = conn.prepare_cached(ONE)?;
-    let found = statement.query_row([call_id.as_str()], |row| Ok(read_view(conn, row))).optional()?;
+    let found = statement.query_row((call_id.as_str(), now.as_millis()), |row| Ok(read_view(conn, row))).optional()?;
     found.transpose().map(|view| view.map(|(_, view)| view))
 }
 
-pub(crate) fn calls(conn: &Connection, filter: &CallFilter, page: &PageRequest) -> Moved<Page<CallView>> {
+pub(crate) fn calls(conn: &Connection, filter: &CallFilter, page: &PageRequest, now: Timestamp) -> Moved<Page<CallView>> {
     let limit = page.limit.min(PageRequest::LIMIT_MAX) as usize;
     // The words of states are ours, so they may stand in the statement; whatever came from outside is bound.
     let states: Vec<String> = filter.states.iter().map(|state| format!("'{}'", state.as_str())).collect();
@@ -50,6 +51,7 @@ pub(crate) fn calls(conn: &Connection, filter: &CallFilter, page: &PageRequest) 
         ":scope": filter.scope.as_ref().map(Scope::as_str),
         ":function": filter.function.as_ref().map(FunctionName::as_str),
         ":worker": filter.worker.as_ref().map(WorkerId::as_str),
+        ":now": now.as_millis(),
         ":limit": limit + 1,
     };
     let mut statement = conn.prepare_cached(&sql)?;

@@ -23,6 +23,7 @@
 //! | `memory` | what the writer knows by heart: functions, workers, counts; rebuilt from the file whenever in doubt |
 //! | `rows` | records to columns and back |
 //! | `calls`, `claims`, `registry`, `locks`, `permits`, `limits`, `batches`, `timers`, `inspect` | the moves |
+//! | `gone` | removes the rows of calls whose retention is over |
 //! | `waiters` | the queues of locks and permits |
 //! | `ears` | wake-ups after a commit |
 //! | [`floor`] | the bare loop that the store is measured against |
@@ -32,6 +33,7 @@ mod calls;
 mod claims;
 mod ears;
 pub mod floor;
+mod gone;
 mod inspect;
 mod limits;
 mod locks;

@@ -13,6 +13,7 @@ use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, REMEMBERED_FOR};
 
 use crate::batches::BatchMemory;
+use crate::gone;
 use crate::rows::{self, Stored, call_columns};
 use crate::trouble::{Moved, Trouble};
 
@@ -88,6 +89,8 @@ pub(crate) struct Memory {
     /// Calls in workers' hands: each will be answered soon, and need not be read again for that.
     running: HashMap<CallId, Stored>,
     next_seq: i64,
+    /// When the first of all kept calls is gone, or earlier. `None`: none has a retention.
+    pub(crate) first_kept: Option<Timestamp>,
     /// Rules of limits that were written down lately.
     pub(crate) noted: Noted,
     pub(crate) batches: BatchMemory,
@@ -111,6 +114,7 @@ impl Memory {
         })?;
         each(conn, RUNNING, |row| memory.load_running(row))?;
         memory.batches = BatchMemory::load(conn)?;
+        memory.first_kept = gone::first(conn)?;
         Ok(memory)
     }
 
@@ -156,6 +160,11 @@ impl Memory {
     /// The next place is taken.
     pub(crate) fn advance_seq(&mut self) {
         self.next_seq += 1;
+    }
+
+    /// A call ended and is gone from then on.
+    pub(crate) fn note_kept(&mut self, until: Option<Timestamp>) {
+        self.first_kept = self.first_kept.into_iter().chain(until).min();
     }
 
     pub(crate) fn function(&self, key: &FunctionKey) -> Option<Arc<Function>> {

@@ -10,11 +10,12 @@ use thiserror::Error;
 /// "TOWP": tells a Towpath file from any other SQLite file.
 const APPLICATION_ID: i32 = 0x544F_5750;
 /// Forward only; a file is never edited after a release.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("../migrations/0001_calls.sql"),
     include_str!("../migrations/0002_limits.sql"),
     include_str!("../migrations/0003_locks.sql"),
     include_str!("../migrations/0004_batches.sql"),
+    include_str!("../migrations/0005_timers.sql"),
 ];
 /// Enough for every statement of the store, so that none is compiled twice.
 const STATEMENTS: usize = 128;

@@ -1,7 +1,7 @@
 //! Hot statements use an index: a plan that scans a table would be slow only on the day it matters.
 
 use crate::open::{self, Location, OpenOptions};
-use crate::{calls, claims, limits, locks, permits, timers, waiters};
+use crate::{calls, claims, gone, limits, locks, permits, timers, waiters};
 
 fn plan(sql: &str) -> String {
     let opened = open::open(&OpenOptions { location: Location::Memory, owner: String::new(), renew_leases: false }).unwrap();
@@ -17,6 +17,12 @@ pub(crate) fn check(sql: &str, index: &str) {
     assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{sql}\nhas the plan: {plan}");
 }
 
+/// The first entry of an index: a scan in its order, cut off after one.
+fn check_first(sql: &str, index: &str) {
+    let plan = plan(sql);
+    assert!(plan.contains(index) && !plan.contains("TEMP B-TREE"), "{sql}\nhas the plan: {plan}");
+}
+
 #[test]
 fn claiming_reads_the_queue_of_one_function_in_order() {
     check(claims::QUEUED, "USING INDEX calls_live (function_id=? AND state=?)");
@@ -28,13 +34,23 @@ fn a_call_is_found_by_its_id() {
 }
 
 #[test]
-fn due_calls_come_from_the_one_timer_index() {
-    check(timers::DUE, "USING COVERING INDEX calls_due (due_ms<?)");
+fn due_calls_of_each_kind_come_from_the_index_of_that_kind() {
+    check(timers::DELAYS, "USING COVERING INDEX calls_delay (not_before_ms<?)");
+    check(timers::LEASES, "USING COVERING INDEX calls_lease (lease_until_ms<?)");
+    check(timers::DEADLINES, "USING INDEX calls_deadline (deadline_ms<?)");
 }
 
 #[test]
 fn the_next_due_instant_is_the_first_of_its_index() {
-    check(timers::NEXT_DUE, "USING COVERING INDEX calls_due");
+    check_first(timers::NEXT_DELAY, "USING COVERING INDEX calls_delay");
+    check_first(timers::NEXT_LEASE, "USING COVERING INDEX calls_lease");
+    check_first(timers::NEXT_DEADLINE, "USING INDEX calls_deadline");
+}
+
+#[test]
+fn gone_calls_come_from_their_index() {
+    check(gone::GONE, "USING INDEX calls_kept (kept_until_ms<?)");
+    check_first(gone::FIRST, "USING COVERING INDEX calls_kept");
 }
 
 #[test]

@@ -37,14 +37,17 @@ pub(crate) const AFTER_CALL: usize = 20;
 pub(crate) const AFTER_REQUEST: usize = AFTER_CALL + 6;
 
 // Hot statements take their values by position: finding a parameter by its name costs as much as binding it.
-const INSERT_CALL: &str = "INSERT INTO calls (seq, call_id, function_id, state, due_ms, submitted_ms, deadline_ms, retain_ms, failures, \
-     crashes, delivery, lease_ms, parked, cancel_requested) VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, 0, 0, 0, 0, 0, 0) \
+const INSERT_CALL: &str = "INSERT INTO calls (seq, call_id, function_id, state, submitted_ms, deadline_ms, retain_ms, failures, crashes, \
+     delivery, lease_ms, parked, cancel_requested) VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, 0, 0, 0, 0, 0, 0) \
      ON CONFLICT (call_id) DO NOTHING";
 const INSERT_REQUEST: &str = "INSERT INTO call_requests (seq, params, input_item, idempotency_key, depth, parent, traceparent) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-const UPDATE_CALL: &str = "UPDATE calls SET state = ?2, due_ms = ?3, failures = ?4, crashes = ?5, delivery = ?6, holder = ?7, \
-     started_ms = ?8, lease_until_ms = ?9, parked = ?10, cancel_requested = ?11, not_before_ms = ?12, ended_ms = ?13, \
-     last_failure = ?14, replayed_as = ?15, lease_ms = ?16 WHERE seq = ?1";
+// A call that is open: what names neither its end nor its retention leaves the indexes of deadlines and of retentions alone.
+const UPDATE_OPEN: &str = "UPDATE calls SET state = ?2, failures = ?3, crashes = ?4, delivery = ?5, holder = ?6, started_ms = ?7, \
+     lease_until_ms = ?8, parked = ?9, cancel_requested = ?10, not_before_ms = ?11, last_failure = ?12, lease_ms = ?13 WHERE seq = ?1";
+const UPDATE_ENDED: &str = "UPDATE calls SET state = ?2, failures = ?3, crashes = ?4, cancel_requested = ?5, last_failure = ?6, \
+     ended_ms = ?7, kept_until_ms = ?8, replayed_as = ?9, lease_until_ms = NULL, parked = 0, not_before_ms = NULL, lease_ms = 0 \
+     WHERE seq = ?1";
 const INSERT_OUTCOME: &str = "INSERT INTO call_outcomes (seq, kind, data, failure) VALUES (?1, ?2, ?3, ?4)";
 const SELECT_OUTCOME: &str = "SELECT kind, data, failure FROM call_outcomes WHERE seq = ?1";
 
@@ -131,7 +134,6 @@ pub(crate) fn insert_call(conn: &Connection, stored: &Stored, request: &CallRequ
         stored.seq,
         call.call_id.as_str(),
         stored.function_id,
-        call.due().map(Timestamp::as_millis),
         call.submitted_at.as_millis(),
         call.deadline.as_millis(),
         millis(call.retain),
@@ -153,10 +155,12 @@ pub(crate) fn insert_call(conn: &Connection, stored: &Stored, request: &CallRequ
 
 pub(crate) fn update_call(conn: &Connection, stored: &Stored) -> Moved<()> {
     let call = &stored.call;
-    conn.prepare_cached(UPDATE_CALL)?.execute((
+    if call.state.has_ended() {
+        return update_ended(conn, stored.seq, call);
+    }
+    conn.prepare_cached(UPDATE_OPEN)?.execute((
         stored.seq,
         call.state.as_str(),
-        call.due().map(Timestamp::as_millis),
         call.failures,
         call.crashes,
         call.delivery,
@@ -166,10 +170,24 @@ pub(crate) fn update_call(conn: &Connection, stored: &Stored) -> Moved<()> {
         call.parked,
         call.cancel_requested,
         call.not_before.map(Timestamp::as_millis),
-        call.ended_at.map(Timestamp::as_millis),
         call.last_failure.as_ref().map(write_failure),
-        call.replayed_as.as_ref().map(CallId::as_str),
         millis(call.lease),
+    ))?;
+    Ok(())
+}
+
+/// An ended call has no lease and no delay, and keeps the holder of its latest delivery.
+fn update_ended(conn: &Connection, seq: i64, call: &Call) -> Moved<()> {
+    conn.prepare_cached(UPDATE_ENDED)?.execute((
+        seq,
+        call.state.as_str(),
+        call.failures,
+        call.crashes,
+        call.cancel_requested,
+        call.last_failure.as_ref().map(write_failure),
+        call.ended_at.map(Timestamp::as_millis),
+        call.kept_until().map(Timestamp::as_millis),
+        call.replayed_as.as_ref().map(CallId::as_str),
     ))?;
     Ok(())
 }

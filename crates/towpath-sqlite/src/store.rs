@@ -31,7 +31,7 @@ use crate::ears::Ears;
 use crate::memory::Memory;
 use crate::open::{self, OpenError, OpenOptions};
 use crate::trouble::{Moved, Trouble};
-use crate::writer::{Order, Signals, Stats, Tx, Writer, early_job, job};
+use crate::writer::{Housekeeping, Order, Signals, Stats, Tx, Writer, early_job, job};
 use crate::{batches, calls, inspect, limits, locks, permits, registry, timers};
 
 /// Orders that may wait for the writer; whoever comes later waits for room, so a slow disk is felt and not buffered.
@@ -92,8 +92,16 @@ impl SqliteStore {
         let signals = Signals { ears: Arc::clone(&ears), due, functions, config, batchers, stats: Arc::clone(&stats) };
         let (orders, inbox) = mpsc::channel(ORDERS);
         let name = opened.name.clone();
-        let writer =
-            Writer { conn: opened.writer, lock: opened.lock, clock: Arc::clone(&clock), memory, signals, parked: Vec::new(), broken: None };
+        let writer = Writer {
+            conn: opened.writer,
+            lock: opened.lock,
+            clock: Arc::clone(&clock),
+            memory,
+            signals,
+            parked: Vec::new(),
+            broken: None,
+            housekeeping: Housekeeping::default(),
+        };
         spawn("towpath-writer", move || writer.run(inbox)).map_err(|cause| OpenError::Sqlite { path: name.into(), cause })?;
         let reads = opened.reader.map(start_reader);
         let (due, functions, config) = (due_seen, functions_seen, config_seen);
@@ -373,13 +381,13 @@ impl TimerStore for SqliteStore {
 #[async_trait]
 impl InspectStore for SqliteStore {
     async fn call(&self, call_id: &CallId) -> Result<Option<CallView>, StoreError> {
-        let call_id = call_id.clone();
-        self.read(move |conn| inspect::call(conn, &call_id)).await
+        let (call_id, now) = (call_id.clone(), self.clock.now());
+        self.read(move |conn| inspect::call(conn, &call_id, now)).await
     }
 
     async fn calls(&self, filter: &CallFilter, page: PageRequest) -> Result<Page<CallView>, StoreError> {
-        let filter = filter.clone();
-        self.read(move |conn| inspect::calls(conn, &filter, &page)).await
+        let (filter, now) = (filter.clone(), self.clock.now());
+        self.read(move |conn| inspect::calls(conn, &filter, &page, now)).await
     }
 
     async fn functions(&self) -> Result<Vec<FunctionView>, StoreError> {

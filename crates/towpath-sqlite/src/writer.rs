@@ -3,8 +3,12 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -18,11 +22,18 @@ use towpath_core::time::{Micros, Timestamp};
 use crate::calls;
 use crate::claims::{self, ParkedClaim};
 use crate::ears::Ears;
+use crate::gone;
 use crate::memory::Memory;
 use crate::trouble::{Moved, Trouble};
 
 /// Orders that one commit takes at most. More would make the first of them wait for the last.
 const BATCH: usize = 512;
+/// Without orders for so long the writer removes rows of gone calls.
+const IDLE: Duration = Duration::from_secs(1);
+/// The longest wait before the writer looks for such rows again: the clock may have been set.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+/// With orders all the time it removes some every so often.
+const BUSY: Duration = Duration::from_secs(5);
 
 /// What the writer is asked to do.
 pub(crate) enum Order {
@@ -143,6 +154,8 @@ pub(crate) struct AfterCommit {
     pub(crate) batchers_version: Option<u64>,
     /// Records written or rewritten.
     pub(crate) moves: u64,
+    /// New calls.
+    pub(crate) added: u32,
 }
 
 impl AfterCommit {
@@ -177,6 +190,31 @@ pub(crate) struct Writer {
     pub(crate) signals: Signals,
     pub(crate) parked: Vec<ParkedClaim>,
     pub(crate) broken: Option<String>,
+    pub(crate) housekeeping: Housekeeping,
+}
+
+/// When the writer removes rows of gone calls beside its orders.
+pub(crate) struct Housekeeping {
+    /// How long no order must have come.
+    pause: Duration,
+    /// When the writer last did it.
+    done_at: Option<Timestamp>,
+    /// Wakes the writer while it waits for orders with a time limit.
+    waker: Waker,
+}
+
+impl Default for Housekeeping {
+    fn default() -> Self {
+        Self { pause: IDLE, done_at: None, waker: Waker::noop().clone() }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
 }
 
 /// Where a transaction failed. Before its commit, certainly nothing is kept; in it, nobody can tell.
@@ -188,7 +226,16 @@ enum Failed {
 impl Writer {
     pub(crate) fn run(mut self, mut orders: mpsc::Receiver<Order>) {
         let mut batch = Vec::with_capacity(BATCH);
-        while orders.blocking_recv_many(&mut batch, BATCH) > 0 {
+        self.housekeeping.waker = Waker::from(Arc::new(Unpark(thread::current())));
+        loop {
+            match self.receive(&mut orders, &mut batch) {
+                Some(0) => break,
+                Some(_some) => {}
+                None => {
+                    self.keep_house();
+                    continue;
+                }
+            }
             let (mut jobs, mut claims) = (Vec::new(), Vec::new());
             for order in batch.drain(..) {
                 match order {
@@ -203,8 +250,52 @@ impl Writer {
                 }
             }
             self.serve(jobs, claims);
+            if self.is_housekeeping_overdue() {
+                self.keep_house();
+            }
         }
         self.close();
+    }
+
+    /// Waits for orders and returns how many came; 0 when there will be none. `None`: there is time to remove rows of gone calls.
+    fn receive(&self, orders: &mut mpsc::Receiver<Order>, batch: &mut Vec<Order>) -> Option<usize> {
+        let kept_until = self.memory.first_kept.filter(|_| self.broken.is_none());
+        let Some(kept_until) = kept_until else { return Some(orders.blocking_recv_many(batch, BATCH)) };
+        let mut context = Context::from_waker(&self.housekeeping.waker);
+        if let Poll::Ready(count) = pin!(orders.recv_many(batch, BATCH)).poll(&mut context) {
+            return Some(count);
+        }
+        // Being woken for nothing costs one early look.
+        thread::park_timeout(kept_until.since(self.clock.now()).max(self.housekeeping.pause).min(IDLE_MAX));
+        match pin!(orders.recv_many(batch, BATCH)).poll(&mut context) {
+            Poll::Ready(count) => Some(count),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Orders have come without a pause for a while.
+    fn is_housekeeping_overdue(&self) -> bool {
+        let now = self.clock.now();
+        let is_needed = self.broken.is_none() && self.memory.first_kept.is_some_and(|at| at <= now);
+        is_needed && self.housekeeping.done_at.is_none_or(|at| now.since(at) >= BUSY)
+    }
+
+    /// Removes a chunk of rows of gone calls, in a transaction of its own: if that fails, no order fails with it.
+    fn keep_house(&mut self) {
+        let now = self.clock.now();
+        self.housekeeping.pause = IDLE;
+        if self.memory.first_kept.is_none_or(|at| now < at) {
+            return;
+        }
+        let (order, mut removed) = job(|tx| gone::remove(tx, gone::CHUNK));
+        let Order::Job(job) = order else { return };
+        self.serve(vec![job], Vec::new());
+        self.housekeeping.done_at = Some(now);
+        self.housekeeping.pause = match removed.try_recv() {
+            Ok(Ok(gone::CHUNK)) => Duration::ZERO, // there may be more
+            Ok(Ok(_all)) => IDLE,
+            _failed => IDLE_MAX,
+        };
     }
 
     fn close(self) {
@@ -293,7 +384,7 @@ impl Writer {
         for claim in claims {
             claims::serve(&mut tx, claim)?;
         }
-        Ok(())
+        gone::keep_up(&mut tx)
     }
 
     fn commit(&self) -> Moved<()> {

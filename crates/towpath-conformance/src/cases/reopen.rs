@@ -156,7 +156,7 @@ pub async fn progress_is_numbered_on_after_a_restart(t: &mut Bench) {
     assert_eq!(t.view(&work.call_id()).await.and_then(|view| view.progress), Some((2, json("20"))));
 }
 
-pub async fn what_was_forgotten_stays_forgotten_after_a_restart(t: &mut Bench) {
+pub async fn what_is_gone_stays_gone_after_a_restart(t: &mut Bench) {
     t.define("gone").await;
     t.define("add").await;
     t.register("w1", &["add"]).await;
@@ -165,7 +165,7 @@ pub async fn what_was_forgotten_stays_forgotten_after_a_restart(t: &mut Bench) {
     t.answer(&work, ok("1")).await;
     assert!(sure(t.store().forget(&function("gone")).await));
     sure(t.store().unregister(&worker_id("w1")).await);
-    t.pass_s(1).await;
+    t.advance_s(1);
     t.reopen().await;
     assert_eq!((t.view(&call_id("a")).await, t.function("gone").await), (None, None));
     assert_eq!(sure(t.store().workers().await), []);

@@ -1,15 +1,14 @@
-//! The promises about what happens by itself, and when.
+//! The promises about timers, and about retentions, which are none.
 //!
 //! Whoever waits for something due has fired before, as the timers' loop does. A store may name an instant that is too early (when it was
 //! just opened, or when what was due then no longer is), for that costs one look; it never names one that is too late.
 
-use std::time::Duration;
-
-use towpath_core::call::{CallState, Outcome};
-use towpath_core::store::{Ended, Fired};
+use towpath_core::call::{CallState, LostLease, Outcome};
+use towpath_core::inspect::{CallFilter, PageRequest};
+use towpath_core::store::{Cancelled, Completed, Ended, Fired, Renewal, Replayed};
 
 use crate::bench::{Bench, sure};
-use crate::words::{SubmitWords, failed, failed_not_before, function, ok, seconds, worker_id};
+use crate::words::{SubmitWords, call_id, failed, failed_not_before, function, json, ok, seconds, want, worker_id};
 
 pub async fn a_queued_call_expires_at_its_deadline(t: &mut Bench) {
     t.define("add").await;
@@ -76,33 +75,63 @@ pub async fn a_call_taken_back_waits_until_its_deadline_and_no_longer(t: &mut Be
     assert_eq!(fired.ended.iter().map(|ended| ended.state).collect::<Vec<_>>(), [CallState::Expired]);
 }
 
-pub async fn an_outcome_is_forgotten_when_its_retention_is_over(t: &mut Bench) {
+pub async fn an_outcome_is_gone_when_its_retention_is_over_although_nothing_fired(t: &mut Bench) {
     t.define("add").await;
     let call = t.submit_this(t.new_call("add").retain(seconds(10))).await;
     let work = t.claim_one("w1", "add").await;
     t.answer(&work, ok("1")).await;
     t.advance_ms(9_999);
-    let fired = t.fire().await;
-    assert_eq!((fired.forgotten, fired.next_due), (0, Some(t.now() + Duration::from_millis(1))));
     t.check_state(&call, CallState::Completed).await;
     t.advance_ms(1);
-    let fired = t.fire().await;
-    assert_eq!((fired.forgotten, fired.next_due), (1, None));
     assert_eq!(t.view(&call).await, None);
+    let listed = sure(t.store().calls(&CallFilter::default(), PageRequest::first(10)).await);
+    assert_eq!(listed.items, [], "no list shows it");
+}
+
+pub async fn a_gone_call_is_out_of_reach_of_every_move(t: &mut Bench) {
+    t.define("add").await;
+    let call = t.submit_this(t.new_call("add").retain(seconds(10))).await;
+    let work = t.claim_one("w1", "add").await;
+    t.answer(&work, ok("1")).await;
+    assert_eq!(t.complete(&work, ok("1")).await, Completed::AlreadyRecorded, "known until its retention is over");
+    t.advance_s(10);
+    let absent = Renewal::Lost(LostLease::Absent);
+    assert_eq!(t.complete(&work, ok("1")).await, Completed::Lost(LostLease::Absent));
+    assert_eq!((t.renew(&work).await, t.park(&work, true).await, t.progress(&work, "1").await), (absent, absent, absent));
+    assert_eq!((t.release(&work).await, t.cancel(&call).await), (0, Cancelled::NotFound));
+    assert_eq!(sure(t.store().replay_dead(&call, call_id("again")).await), Replayed::NotDead);
+    assert!(!sure(t.store().drop_dead(&call).await));
+    assert_eq!(t.view(&call).await, None, "and nothing brings it back");
+}
+
+pub async fn a_gone_id_is_free_for_a_replay(t: &mut Bench) {
+    t.define_with("add", |f| f.retry.max_attempts = 1).await;
+    let dead = t.dead_letter(t.new_call("add").params("[1]")).await;
+    let call = t.submit_this(t.new_call("add").retain(seconds(10))).await;
+    t.cancel(&call).await;
+    t.advance_s(10);
+    assert_eq!(sure(t.store().replay_dead(&dead, call.clone()).await), Replayed::Submitted);
+    assert_eq!(t.claim_one("w1", "add").await.delivery.request.params, json("[1]"));
+    t.check_state(&call, CallState::Running).await;
+}
+
+pub async fn the_end_of_a_retention_is_not_a_timer(t: &mut Bench) {
+    t.define("add").await;
+    let call = t.submit_this(t.new_call("add").retain(seconds(10))).await;
+    t.cancel(&call).await;
+    assert_eq!(t.fire().await, Fired::default());
+    assert_eq!(t.pass_s(10).await, Fired::default());
 }
 
 pub async fn everything_that_is_due_happens_and_is_counted(t: &mut Bench) {
-    for name in ["late", "crashed", "delayed", "done", "cancelled"] {
+    for name in ["late", "crashed", "delayed", "cancelled"] {
         t.define(name).await;
     }
     t.register("silent", &[]).await;
-    t.submit_this(t.new_call("late").timeout(seconds(50))).await;
+    t.submit_this(t.new_call("late").timeout(seconds(10))).await;
     let delayed = t.submit_this(t.new_call("delayed").timeout(seconds(500))).await;
     let work = t.claim_one("w1", "delayed").await;
     t.answer(&work, failed("busy")).await;
-    t.submit_this(t.new_call("done").retain(seconds(10))).await;
-    let work = t.claim_one("w1", "done").await;
-    t.answer(&work, ok("1")).await;
     let cancelled = t.submit_and_claim("w1", "cancelled").await.call_id();
     t.cancel(&cancelled).await;
     t.submit_this(t.new_call("crashed").timeout(seconds(70))).await;
@@ -110,10 +139,10 @@ pub async fn everything_that_is_due_happens_and_is_counted(t: &mut Bench) {
 
     let fired = t.pass_s(50).await;
     let ended: Vec<_> = fired.ended.iter().map(|ended| (ended.function.name.as_str(), ended.state)).collect();
-    assert_eq!(ended, [("cancelled", CallState::Cancelled), ("late", CallState::Expired)], "earliest first");
-    let expected = Fired { reclaimed: 1, promoted: 1, forgotten: 1, workers_removed: 1, ..fired.clone() };
+    assert_eq!(ended, [("cancelled", CallState::Cancelled), ("late", CallState::Expired)], "leases before deadlines");
+    let expected = Fired { reclaimed: 1, promoted: 1, workers_removed: 1, ..fired.clone() };
     assert_eq!(fired, expected);
-    assert_eq!((fired.total(), fired.next_due), (6, Some(t.now() + seconds(20))), "the crashed call's deadline is next");
+    assert_eq!((fired.total(), fired.next_due), (5, Some(t.now() + seconds(20))), "the crashed call's deadline is next");
     t.check_state(&delayed, CallState::Queued).await;
     assert_eq!(t.fire().await.total(), 0, "what was done is done");
 }
@@ -139,14 +168,63 @@ pub async fn no_more_happens_than_was_asked_for_earliest_first(t: &mut Bench) {
     assert_eq!((fired.total(), fired.next_due), (0, Some(start + seconds(7))));
 }
 
-pub async fn at_one_instant_calls_come_before_workers(t: &mut Bench) {
-    t.register("w1", &["add"]).await;
-    t.submit_this(t.new_call("add").timeout(seconds(45))).await;
-    t.advance_s(45);
+pub async fn a_limit_counts_for_each_kind_of_timer(t: &mut Bench) {
+    for name in ["late", "crashed", "delayed"] {
+        t.define(name).await;
+    }
+    for (worker, scope) in [("silent-1", "a"), ("silent-2", "b")] {
+        t.register(worker, &[]).await;
+        let mut lock = want(scope, "holder");
+        (lock.lease, lock.max_hold) = (seconds(40), seconds(40));
+        t.granted(lock).await;
+        t.submit_this(t.new_call("late").timeout(seconds(5))).await;
+        t.submit_this(t.new_call("crashed").timeout(seconds(500))).await;
+        t.claim_one("w1", "crashed").await;
+        t.submit_this(t.new_call("delayed").timeout(seconds(500))).await;
+        let work = t.claim_one("w1", "delayed").await;
+        t.answer(&work, failed("busy")).await;
+    }
+    t.advance_s(50);
+    for _ in 0..2 {
+        let fired = sure(t.store().fire_due(1).await);
+        let calls = (fired.promoted, fired.reclaimed, fired.ended.len());
+        assert_eq!((calls, fired.workers_removed, fired.locks_reaped), ((1, 1, 1), 1, 1));
+    }
+    assert_eq!(sure(t.store().fire_due(1).await).total(), 0);
+}
+
+pub async fn a_retry_does_not_wait_behind_many_deadlines(t: &mut Bench) {
+    t.define("retried").await;
+    t.define("crashed").await;
+    t.define("late").await;
+    let start = t.now();
+    for _ in 0..5 {
+        t.submit_this(t.new_call("late").timeout(seconds(1))).await;
+    }
+    let retried = t.submit_this(t.new_call("retried").timeout(seconds(500))).await;
+    let work = t.claim_one("w1", "retried").await;
+    t.answer(&work, failed("busy")).await;
+    let crashed = t.submit_this(t.new_call("crashed").timeout(seconds(500))).await;
+    t.claim_one("w1", "crashed").await;
+    t.advance_s(30);
     let fired = sure(t.store().fire_due(1).await);
-    assert_eq!((fired.ended.len(), fired.workers_removed), (1, 0));
+    assert_eq!((fired.promoted, fired.reclaimed, fired.ended.len()), (1, 1, 1));
+    assert_eq!(fired.next_due, Some(start + seconds(1)), "the other deadlines are left");
+    assert_eq!(t.claim_one("w2", "retried").await.call_id(), retried);
+    assert_eq!(t.claim_one("w2", "crashed").await.call_id(), crashed);
+}
+
+pub async fn a_call_that_one_kind_of_timer_moved_does_not_count_for_another(t: &mut Bench) {
+    t.define("add").await;
+    let both = t.submit_this(t.new_call("add").timeout(seconds(5))).await;
+    let work = t.claim_one("w1", "add").await;
+    t.answer(&work, failed_not_before("busy", seconds(4))).await;
+    let late = t.submit_this(t.new_call("add").timeout(seconds(6))).await;
+    t.advance_s(10);
     let fired = sure(t.store().fire_due(1).await);
-    assert_eq!((fired.ended.len(), fired.workers_removed), (0, 1));
+    let ended: Vec<_> = fired.ended.into_iter().map(|ended| (ended.call_id, ended.state)).collect();
+    assert_eq!(ended, [(both, CallState::Expired), (late, CallState::Expired)], "the first by its delay, the second by its deadline");
+    assert_eq!(fired.next_due, None);
 }
 
 pub async fn nothing_is_due_in_an_empty_store(t: &mut Bench) {
@@ -170,7 +248,7 @@ pub async fn the_next_thing_due_is_named_whatever_it_is(t: &mut Bench) {
     sure(t.store().unregister(&worker_id("w1")).await);
     assert_eq!(next_due().await, Some(deadline));
     t.cancel(&call).await;
-    assert_eq!(next_due().await, Some(t.now() + seconds(1_000)), "the end of a retention");
+    assert_eq!(next_due().await, None, "an ended call has no timer");
 }
 
 pub async fn whoever_waits_for_something_due_is_told_when_there_is_something(t: &mut Bench) {

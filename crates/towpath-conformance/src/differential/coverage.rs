@@ -17,7 +17,7 @@ pub struct Coverage {
 
 /// Every kind of operation, and every way in which each can end.
 const MUST_BE_SEEN: &[(&str, &[&str])] = &[
-    ("Submit", &["accepted", "existing", "conflict", "unknown function", "no workers", "overloaded"]),
+    ("Submit", &["accepted", "accepted under an id that was gone", "existing", "conflict", "unknown function", "no workers", "overloaded"]),
     ("Claim", &["nothing", "something"]),
     ("Renew", &["held", "cancel requested", "lost expired", "lost replaced", "lost ended", "lost absent"]),
     ("Complete", &["to be tried again", "completed", "failed", "cancelled", "dead", "already"]),
@@ -41,7 +41,10 @@ const MUST_BE_SEEN: &[(&str, &[&str])] = &[
     ("Config", &["something"]),
     ("SetConfig", &["nothing", "something"]),
     ("ConfigChanged", &["something"]),
-    ("Fire", &["nothing", "expired", "timed_out", "cancelled", "reclaimed", "promoted", "forgotten", "workers removed", "cut short"]),
+    (
+        "Fire",
+        &["nothing", "expired", "timed_out", "cancelled", "reclaimed", "promoted", "workers removed", "cut short", "several kinds at once"],
+    ),
     ("DueBefore", &["nothing", "something"]),
     ("Call", &["nothing", "something"]),
     ("Calls", &["last page", "more pages"]),
@@ -56,6 +59,11 @@ impl Coverage {
     pub(super) fn note(&mut self, op: &Op, reply: &Reply, now: Timestamp) {
         let kind = op.kind();
         self.seen.extend(ends(reply, now).into_iter().map(|end| format!("{kind}: {end}")));
+    }
+
+    /// A submit was accepted under an id that a call had before: that call is gone.
+    pub(super) fn note_freed_id(&mut self) {
+        self.seen.insert("Submit: accepted under an id that was gone".to_owned());
     }
 
     pub(super) fn note_state(&mut self, state: CallState) {
@@ -151,13 +159,15 @@ fn heard_end(heard: &Heard) -> &'static str {
 }
 
 fn fired_ends(fired: &Fired, now: Timestamp) -> Vec<String> {
+    let kinds =
+        [fired.promoted, fired.reclaimed, fired.ended.len() as u64, fired.workers_removed].iter().filter(|count| **count > 0).count();
     let mut ends: Vec<String> = fired.ended.iter().map(|ended| ended.state.to_string()).collect();
     let counted = [
         ("nothing", u64::from(fired.total() == 0)),
         ("reclaimed", fired.reclaimed),
         ("promoted", fired.promoted),
-        ("forgotten", fired.forgotten),
         ("workers removed", fired.workers_removed),
+        ("several kinds at once", u64::from(kinds > 1)),
         ("cut short", u64::from(fired.next_due.is_some_and(|due| due <= now))),
     ];
     ends.extend(counted.into_iter().filter(|(_, count)| *count > 0).map(|(end, _)| end.to_owned()));

@@ -34,7 +34,8 @@ struct Seen {
     now: Timestamp,
     next_due: Option<Timestamp>,
     /// Where a page ends that somebody may be looking at.
-    cursor: Option<u64>,
+    /// A page of so many calls is not the last.
+    page: Option<u32>,
 }
 
 impl Generator {
@@ -47,10 +48,10 @@ impl Generator {
         if let Some(function) = FUNCTIONS.get(index) {
             return Op::Define { function, shape: self.shape() };
         }
-        let page = PageRequest::first(self.random.random_range(1..=5));
-        let cursor = sure(model.calls(&CallFilter::default(), page).await).next;
+        let newest = self.random.random_range(1..=5);
+        let page = sure(model.calls(&CallFilter::default(), PageRequest::first(newest)).await).next.map(|_| newest);
         // A limit of none is a look at what is due, and changes nothing.
-        let seen = Seen { dump: Dump::of(model).await, now, next_due: sure(model.fire_due(0).await).next_due, cursor };
+        let seen = Seen { dump: Dump::of(model).await, now, next_due: sure(model.fire_due(0).await).next_due, page };
         match self.random.random_range(0..100) {
             0..22 => self.submit(),
             22..40 => self.claim(),
@@ -137,9 +138,11 @@ impl Generator {
         }
     }
 
-    /// Time passes by a while, or exactly to the next due instant, or to just before it.
+    /// Time passes by a while, or exactly to the next timer or end of a retention, or to just before it.
     fn pass_time(&mut self, seen: &Seen) -> Op {
-        let to_due = seen.next_due.map(|due| u64::try_from(due.since(seen.now).as_millis()).unwrap_or(u64::MAX));
+        let next_gone = seen.dump.calls.iter().filter_map(|view| view.call.kept_until()).min();
+        let next = if self.one_in(3) { next_gone.or(seen.next_due) } else { seen.next_due };
+        let to_due = next.map(|due| u64::try_from(due.since(seen.now).as_millis()).unwrap_or(u64::MAX));
         let ms = match (to_due, self.random.random_range(0..4)) {
             (Some(ms), 0 | 1) => ms,
             (Some(ms), 2) => ms.saturating_sub(1),
@@ -190,7 +193,7 @@ impl Generator {
                 states: if self.one_in(2) { Vec::new() } else { vec![self.pick(&CallState::ALL), self.pick(&CallState::ALL)] },
                 of: self.one_in(3).then(|| self.function()),
                 worker: self.one_in(4).then(|| self.worker()),
-                after: if self.one_in(3) { None } else { seen.cursor },
+                after: if self.one_in(3) { None } else { seen.page },
                 limit: self.random.random_range(0..=4),
             },
             3 => Op::Functions,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use towpath_core::call::{Answer, Backoff, CallState, RetryPolicy};
 use towpath_core::ids::DeliveryId;
-use towpath_core::inspect::{CallFilter, PageRequest};
+use towpath_core::inspect::CallFilter;
 use towpath_core::store::{ClaimCalls, ClaimFunction, CompleteCalls, RenewCalls, SetConfig, SubmitCall};
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, Offer, RegisterWorker};
@@ -43,7 +43,7 @@ pub(super) enum Op {
     Fire { limit: u32 },
     DueBefore { known: Option<Timestamp> },
     Call { id: String },
-    Calls { states: Vec<CallState>, of: Option<Name>, worker: Option<Name>, after: Option<u64>, limit: u32 },
+    Calls { states: Vec<CallState>, of: Option<Name>, worker: Option<Name>, after: Option<u32>, limit: u32 },
     Functions,
     Workers,
     Probe,
@@ -166,8 +166,4 @@ pub(super) fn filter(states: &[CallState], of: Option<Name>, worker: Option<Name
         function: key.map(|key| key.name),
         worker: worker.map(worker_id),
     }
-}
-
-pub(super) fn page(after: Option<u64>, limit: u32) -> PageRequest {
-    PageRequest { after, limit }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use towpath_core::call::Outcome;
 use towpath_core::clock::VirtualClock;
-use towpath_core::inspect::{CallView, FunctionView, Page};
+use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest};
 use towpath_core::names::CallId;
 use towpath_core::store::{
     CallNews, CallWatch, Cancelled, Completed, ConfigView, Delivery, Durability, Fired, Heartbeat, Renewal, Replayed, Store, StoreError,
@@ -187,7 +187,15 @@ async fn ask_registry_or_look(store: &dyn Store, op: &Op) -> Result<Reply, Store
         Op::ConfigChanged { seen } => Reply::Config(Some(store.config_changed(*seen, Timestamp::default()).await?)),
         Op::Call { id } => Reply::Call(store.call(&call_id(id)).await?.map(Box::new)),
         Op::Calls { states, of, worker, after, limit } => {
-            Reply::Calls(store.calls(&op::filter(states, *of, *worker), op::page(*after, *limit)).await?)
+            // A cursor means something to the store alone that gave it: each side looks for its own.
+            let cursor = match after {
+                Some(newest) => store.calls(&CallFilter::default(), PageRequest::first(*newest)).await?.next,
+                None => None,
+            };
+            let page = PageRequest { after: cursor, limit: *limit };
+            let mut page = store.calls(&op::filter(states, *of, *worker), page).await?;
+            page.next = page.next.map(|_| 0);
+            Reply::Calls(page)
         }
         Op::Functions => Reply::Functions(store.functions().await?),
         Op::Workers => Reply::Workers(store.workers().await?),

@@ -1,7 +1,7 @@
 //! The moves of calls.
 //!
 //! - A submit is judged in this order: its id, its idempotency key, the function, its workers, its backlog. A resend therefore finds its
-//!   call whatever has happened since. A call stays until the timers forget it; then its id and key are as if never used.
+//!   call whatever has happened since. From the end of its retention on a call does not exist, and its id and key are free.
 //! - Every move of a call that is not known is `Lost(Absent)`, or `NotFound`, or not a dead letter.
 //! - Parking and progress prove that the delivery is held but do not prolong the lease.
 //! - Watchers hear `Ended` when a call ends and `Changed` on progress or when it is to be tried again.
@@ -121,7 +121,8 @@ impl State {
         match self.put(&delivery.call_id, CallCommand::Answer { held, answer, policy }, now) {
             Some(CallReply::Lost(lost)) => Completed::Lost(lost),
             Some(CallReply::AlreadyRecorded) => Completed::AlreadyRecorded,
-            _recorded => Completed::Recorded { ended: self.records.record(&delivery.call_id).and_then(Record::ended) },
+            None => Completed::Lost(LostLease::Absent),
+            Some(_recorded) => Completed::Recorded { ended: self.records.record(&delivery.call_id).and_then(Record::ended) },
         }
     }
 

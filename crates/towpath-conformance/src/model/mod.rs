@@ -12,7 +12,7 @@
 //! | `limits` | where a rule's state is kept, and what a reset counts |
 //! | `locks`, `permits` | what an execution holds, when a lock is due |
 //! | `batches` | what counts as open, whose batch is in flight, how lists are paged |
-//! | `timers` | what is due, in which order it happens |
+//! | `timers` | which timers are due, and in which order they fire |
 //! | `inspect` | how lists are ordered and paged |
 
 mod batches;
@@ -99,6 +99,7 @@ impl ModelStore {
         let reply = {
             let mut state = self.lock();
             let now = self.shared.clock.now();
+            state.records.remove_gone(now);
             let reply = change(&mut state, now);
             state.serve_waiting_claims(now);
             reply
@@ -111,6 +112,7 @@ impl ModelStore {
     fn look<R>(&self, at: impl FnOnce(&mut State, Timestamp) -> R) -> R {
         let mut state = self.lock();
         let now = self.shared.clock.now();
+        state.records.remove_gone(now);
         at(&mut state, now)
     }
 
@@ -143,13 +145,11 @@ impl ModelStore {
 impl State {
     /// Puts one command to a call: load, decide, save, tell. Nothing else changes a call that was taken. `None`: there is no such call.
     fn put(&mut self, call_id: &CallId, command: CallCommand, now: Timestamp) -> Option<CallReply> {
-        let record = self.records.record_mut(call_id)?;
+        let record = self.records.record_mut(call_id).filter(|record| !record.call.is_gone(now))?;
         let before = record.call.state;
         let (call, reply) = step(record.call.clone(), command, now);
         record.call = call.clone();
-        if reply == CallReply::Forget {
-            self.records.forget_call(call_id);
-        } else if !before.has_ended() && call.state.has_ended() {
+        if !before.has_ended() && call.state.has_ended() {
             self.ears.tell(call_id, &CallNews::of_end(&call));
         } else if before != CallState::Delayed && call.state == CallState::Delayed {
             self.ears.tell(call_id, &CallNews::Changed);

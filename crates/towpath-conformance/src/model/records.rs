@@ -24,7 +24,7 @@ pub(super) struct Records {
     sequences: BTreeMap<CallId, u64>,
     /// The latest sequence given out.
     last_sequence: u64,
-    /// Which call a function's idempotency key leads to. An entry goes when its call is forgotten.
+    /// Which call a function's idempotency key leads to. An entry goes when its call is gone.
     pub(super) keys: BTreeMap<(FunctionKey, IdempotencyKey), CallId>,
     /// The functions that are known.
     pub(super) functions: BTreeMap<FunctionKey, FunctionDefinition>,
@@ -104,11 +104,11 @@ impl Records {
         self.calls.insert(self.last_sequence, Record { call, request, progress: None });
     }
 
-    /// After this, its id and the key that leads to it are as if they had never been used.
-    pub(super) fn forget_call(&mut self, call_id: &CallId) {
-        if let Some(sequence) = self.sequences.remove(call_id) {
-            self.calls.remove(&sequence);
-            self.keys.retain(|_, leads_to| leads_to != call_id);
+    /// Removes the calls whose retention is over. Their ids and the keys that lead to them are free from then on.
+    pub(super) fn remove_gone(&mut self, now: Timestamp) {
+        for (_, gone) in self.calls.extract_if(.., |_, record| record.call.is_gone(now)) {
+            self.sequences.remove(&gone.call.call_id);
+            self.keys.retain(|_, leads_to| *leads_to != gone.call.call_id);
         }
     }
 

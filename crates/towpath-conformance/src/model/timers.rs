@@ -1,13 +1,14 @@
-//! What happens by itself.
+//! Timers.
 //!
-//! - Due are calls by [`Call::due`](towpath_core::call::Call::due), workers whose silence has lasted too long, and locks whose lease
-//!   ends. The earliest comes first; at the same instant the older submit, workers after calls, and locks, by scope, after workers.
+//! - They fire kind by kind, each up to the limit: delays, leases, deadlines, workers that were silent for too long, lock leases. Within
+//!   a kind the earliest comes first; at one instant the older submit, and workers and locks by name.
+//! - A call that one kind has moved does not come up again in a later kind: what moved it has looked at its deadline as well.
 //! - What comes due only by what happens meanwhile waits for the next time.
 //! - A worker that is taken off the list keeps what it holds until the lease ends.
-//! - `next_due` is the earliest of what is left, which lies in the past when the limit cut the work short.
+//! - `next_due` is the earliest of what is left, which lies in the past when a limit cut the work short.
 
 use async_trait::async_trait;
-use towpath_core::call::{CallCommand, CallReply, CallState};
+use towpath_core::call::{Call, CallCommand, CallReply, CallState};
 use towpath_core::names::{CallId, LockScope, WorkerId};
 use towpath_core::store::{Fired, StoreError, TimerStore};
 use towpath_core::time::Timestamp;
@@ -15,25 +16,10 @@ use towpath_core::time::Timestamp;
 use super::records::{Record, Records};
 use super::{ModelStore, State};
 
-/// Something that happens by itself.
-enum Due {
-    Call(CallId),
-    Worker(WorkerId),
-    Lock(LockScope),
-}
-
 #[async_trait]
 impl TimerStore for ModelStore {
     async fn fire_due(&self, limit: u32) -> Result<Fired, StoreError> {
-        Ok(self.transition(|state, now| {
-            let mut fired = Fired::default();
-            let due = state.records.agenda().into_iter().filter(|(at, _)| *at <= now);
-            for (_, thing) in due.take(limit as usize) {
-                state.fire(thing, now, &mut fired);
-            }
-            fired.next_due = state.records.next_due();
-            fired
-        }))
+        Ok(self.transition(|state, now| state.fire_due(limit as usize, now)))
     }
 
     async fn due_before(&self, known: Option<Timestamp>) -> Timestamp {
@@ -45,20 +31,47 @@ impl TimerStore for ModelStore {
     }
 }
 
+/// When the delay of a call ends.
+fn delay_end(call: &Call) -> Option<Timestamp> {
+    call.not_before.filter(|_| call.state == CallState::Delayed)
+}
+
+/// When the lease of a call ends.
+fn lease_end(call: &Call) -> Option<Timestamp> {
+    call.lease_until.filter(|_| call.state == CallState::Running)
+}
+
+/// When an open call ends at the latest.
+fn deadline(call: &Call) -> Option<Timestamp> {
+    (!call.state.has_ended()).then_some(call.deadline)
+}
+
 impl Records {
-    /// All that will happen by itself, in the order in which it will.
-    fn agenda(&self) -> Vec<(Timestamp, Due)> {
-        let calls = self.calls.values().filter_map(|Record { call, .. }| Some((call.due()?, Due::Call(call.call_id.clone()))));
-        let workers = self.workers.iter().map(|(worker_id, worker)| (worker.removed_at(), Due::Worker(worker_id.clone())));
-        let locks = self.lock_ends().map(|(at, scope)| (at, Due::Lock(scope.clone())));
-        let mut agenda: Vec<_> = calls.chain(workers).chain(locks).collect();
-        agenda.sort_by_key(|(at, _)| *at); // what is due at one instant keeps the order of the chain
-        agenda
+    /// Calls with a timer of one kind that is due, earliest first, then older submit first.
+    fn due_calls(&self, kind: impl Fn(&Call) -> Option<Timestamp>, limit: usize, now: Timestamp) -> Vec<CallId> {
+        first(self.calls.values().filter_map(|Record { call, .. }| Some((kind(call)?, call.call_id.clone()))), limit, now)
+    }
+
+    fn silent_workers(&self, limit: usize, now: Timestamp) -> Vec<WorkerId> {
+        first(self.workers.iter().map(|(worker_id, worker)| (worker.removed_at(), worker_id.clone())), limit, now)
+    }
+
+    fn due_locks(&self, limit: usize, now: Timestamp) -> Vec<LockScope> {
+        first(self.lock_ends().map(|(at, scope)| (at, scope.clone())), limit, now)
     }
 
     fn next_due(&self) -> Option<Timestamp> {
-        self.agenda().first().map(|(at, _)| *at)
+        let calls = self.calls.values().filter_map(|record| record.call.due());
+        let workers = self.workers.values().map(super::records::Worker::removed_at);
+        calls.chain(workers).chain(self.lock_ends().map(|(at, _)| at)).min()
     }
+}
+
+/// The first things that are due. What is due at one instant keeps its order.
+fn first<T>(things: impl Iterator<Item = (Timestamp, T)>, limit: usize, now: Timestamp) -> Vec<T> {
+    let mut due: Vec<_> = things.filter(|(at, _)| *at <= now).collect();
+    due.sort_by_key(|(at, _)| *at);
+    due.into_iter().take(limit).map(|(_, thing)| thing).collect()
 }
 
 impl Record {
@@ -70,33 +83,40 @@ impl Record {
 }
 
 impl State {
-    fn fire(&mut self, due: Due, now: Timestamp, fired: &mut Fired) {
-        let call_id = match due {
-            Due::Call(call_id) => call_id,
-            Due::Worker(worker_id) => {
-                self.remove_worker(&worker_id);
-                fired.workers_removed += 1;
-                return;
+    fn fire_due(&mut self, limit: usize, now: Timestamp) -> Fired {
+        let mut fired = Fired::default();
+        // Each kind looks when its turn comes, so that it does not see what an earlier kind has moved.
+        for kind in [delay_end, lease_end, deadline] {
+            for call_id in self.records.due_calls(kind, limit, now) {
+                self.fire_call(&call_id, now, &mut fired);
             }
-            Due::Lock(scope) => {
-                let _whatever_is_found = self.reap(&scope, now);
-                fired.locks_reaped += 1;
-                return;
-            }
-        };
-        let before = self.records.record(&call_id).map(|record| record.call.state);
-        if let Some(silent) = self.records.record(&call_id).and_then(|record| record.silent_holder(now)) {
+        }
+        for worker_id in self.records.silent_workers(limit, now) {
+            self.remove_worker(&worker_id);
+            fired.workers_removed += 1;
+        }
+        for scope in self.records.due_locks(limit, now) {
+            let _whatever_is_found = self.reap(&scope, now);
+            fired.locks_reaped += 1;
+        }
+        fired.next_due = self.records.next_due();
+        fired
+    }
+
+    fn fire_call(&mut self, call_id: &CallId, now: Timestamp, fired: &mut Fired) {
+        let Some(record) = self.records.record(call_id) else { return };
+        let (before, silent) = (record.call.state, record.silent_holder(now));
+        let max_deliveries = self.records.retry_policy(&record.request.function).max_deliveries;
+        if let Some(silent) = silent {
             self.dismiss_claims_of(&silent);
         }
-        let max_deliveries =
-            self.records.record(&call_id).map_or(0, |record| self.records.retry_policy(&record.request.function).max_deliveries);
-        let reply = self.put(&call_id, CallCommand::ComeDue { max_deliveries }, now);
-        let ended = self.records.record(&call_id).and_then(Record::ended);
-        match (reply, ended, before) {
-            (Some(CallReply::Forget), ..) => fired.forgotten += 1,
-            (_, Some(ended), _) => fired.ended.push(ended),
-            (_, None, Some(CallState::Running)) => fired.reclaimed += 1,
-            (_, None, _) => fired.promoted += 1,
+        if self.put(call_id, CallCommand::ComeDue { max_deliveries }, now) != Some(CallReply::Moved) {
+            return;
+        }
+        match (self.records.record(call_id).and_then(Record::ended), before) {
+            (Some(ended), _) => fired.ended.push(ended),
+            (None, CallState::Running) => fired.reclaimed += 1,
+            (None, _) => fired.promoted += 1,
         }
     }
 }

@@ -2,8 +2,9 @@
 
 mod locks;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -68,6 +69,8 @@ flaws! {
     IgnoresTheWeightOfTheQueue,
     TellsNoWaiter,
     DeletesWithoutIdentity,
+    ShowsGoneCalls,
+    MakesRetriesWaitBehindDeadlines,
 }
 
 pub(crate) struct FlawedBackend(pub(crate) Option<Flaw>);
@@ -75,7 +78,13 @@ pub(crate) struct FlawedBackend(pub(crate) Option<Flaw>);
 #[async_trait]
 impl Backend for FlawedBackend {
     async fn fresh(&self, clock: Arc<dyn Clock>) -> Box<dyn UnderTest> {
-        let store = FlawedStore { inner: ModelStore::new(Arc::clone(&clock)), clock, flaw: self.0, restarted: AtomicBool::new(false) };
+        let store = FlawedStore {
+            inner: ModelStore::new(Arc::clone(&clock)),
+            clock,
+            flaw: self.0,
+            restarted: AtomicBool::new(false),
+            ended: Mutex::default(),
+        };
         Box::new(FlawedUnderTest { store: Arc::new(store) })
     }
 }
@@ -93,7 +102,7 @@ impl UnderTest for FlawedUnderTest {
     async fn reopen(&mut self) {
         let FlawedStore { inner, clock, flaw, .. } = &*self.store;
         let (inner, clock) = (inner.reopened(), Arc::clone(clock));
-        self.store = Arc::new(FlawedStore { inner, clock, flaw: *flaw, restarted: AtomicBool::new(true) });
+        self.store = Arc::new(FlawedStore { inner, clock, flaw: *flaw, restarted: AtomicBool::new(true), ended: Mutex::default() });
     }
 
     fn old_caller(&self) -> Option<Arc<dyn OldCaller>> {
@@ -106,6 +115,8 @@ pub(crate) struct FlawedStore {
     clock: Arc<dyn Clock>,
     pub(crate) flaw: Option<Flaw>,
     restarted: AtomicBool,
+    /// Calls that workers have ended, for a store that shows them after their retention.
+    ended: Mutex<BTreeMap<CallId, CallView>>,
 }
 
 impl FlawedStore {
@@ -217,7 +228,11 @@ impl CallStore for FlawedStore {
                 delivery.number = view.call.delivery;
                 worker = view.call.holder.unwrap_or(worker);
             }
+            let call_id = delivery.call_id.clone();
             let reply = self.inner.complete(CompleteCalls::one(worker, delivery, answer)).await?.remove(0);
+            if let (Completed::Recorded { ended: Some(_) }, Some(view)) = (&reply, self.inner.call(&call_id).await?) {
+                self.ended.lock().expect("no test panics while it holds this").insert(call_id, view);
+            }
             let forgetful = self.has(Flaw::TakesRepeatedAnswersForNew) && reply == Completed::AlreadyRecorded;
             replies.push(if forgetful { Completed::Recorded { ended: None } } else { reply });
         }
@@ -319,7 +334,11 @@ impl TimerStore for FlawedStore {
             self.hand_back_overdue().await?;
         }
         let greedy = self.has(Flaw::IgnoresTheLimitOfTimers) && limit > 0;
-        self.inner.fire_due(if greedy { u32::MAX } else { limit }).await
+        let mut fired = self.inner.fire_due(if greedy { u32::MAX } else { limit }).await?;
+        if self.has(Flaw::MakesRetriesWaitBehindDeadlines) && fired.ended.len() >= limit as usize {
+            fired.promoted = 0; // the deadlines have used up the limit
+        }
+        Ok(fired)
     }
 
     async fn due_before(&self, known: Option<Timestamp>) -> Timestamp {
@@ -330,7 +349,9 @@ impl TimerStore for FlawedStore {
 #[async_trait]
 impl InspectStore for FlawedStore {
     async fn call(&self, call_id: &CallId) -> Result<Option<CallView>, StoreError> {
-        self.inner.call(call_id).await
+        let found = self.inner.call(call_id).await?;
+        let gone = || self.ended.lock().expect("no test panics while it holds this").get(call_id).cloned();
+        Ok(found.or_else(|| if self.has(Flaw::ShowsGoneCalls) { gone() } else { None }))
     }
 
     async fn calls(&self, filter: &CallFilter, mut page: PageRequest) -> Result<Page<CallView>, StoreError> {

@@ -110,6 +110,10 @@ planted! {
         TellsNoWatcher, "watch::a_watcher_from_before_the_submit_hears_the_end", check_noticed_by_random_operations;
     timers_that_do_more_than_asked_are_noticed:
         IgnoresTheLimitOfTimers, "timers::no_more_happens_than_was_asked_for_earliest_first", check_noticed_by_random_operations;
+    a_gone_call_that_is_shown_is_noticed:
+        ShowsGoneCalls, "timers::an_outcome_is_gone_when_its_retention_is_over_although_nothing_fired", check_noticed_by_random_operations;
+    a_retry_that_waits_behind_deadlines_is_noticed:
+        MakesRetriesWaitBehindDeadlines, "timers::a_retry_does_not_wait_behind_many_deadlines", check_noticed_by_random_operations;
     a_page_that_repeats_a_call_is_noticed:
         RepeatsTheCursorsCall, "inspect::pages_neither_repeat_nor_skip", check_noticed_by_random_operations;
     a_silent_worker_that_counts_as_healthy_is_noticed:

@@ -85,16 +85,26 @@ impl Call {
         }
     }
 
-    /// The next instant at which something happens to this call by itself: a deadline, the end of a lease or of a delay, or the end of
-    /// its retention. A store needs one index on this and no other timer.
+    /// The next instant at which a timer moves this call: its deadline, the end of its lease or of its delay. `None` once it has ended:
+    /// the end of a retention is not a timer (see [`Call::is_gone`]).
     pub fn due(&self) -> Option<Timestamp> {
         match self.state {
             CallState::Queued => Some(self.deadline),
             CallState::Delayed => Some(self.not_before.map_or(self.deadline, |at| at.min(self.deadline))),
             CallState::Running => Some(self.lease_until.map_or(self.deadline, |at| at.min(self.deadline))),
-            CallState::Dead => None,
-            _ended => self.ended_at.map(|at| at + self.retain),
+            _ended => None,
         }
+    }
+
+    /// The instant from which on this call is gone: its end plus its retention. `None` while it is open, and for a dead letter.
+    pub fn kept_until(&self) -> Option<Timestamp> {
+        if self.state == CallState::Dead { None } else { self.ended_at.map(|at| at + self.retain) }
+    }
+
+    /// Whether the retention of this call is over. A store then treats the call as if it did not exist, whether or not it has removed
+    /// the bytes: no read shows it, no command reaches it, and its id and its idempotency key are free.
+    pub fn is_gone(&self, now: Timestamp) -> bool {
+        self.kept_until().is_some_and(|until| now >= until)
     }
 
     /// The call as it is after a time in which nobody could renew anything, because the store was closed: its lease counts from now.

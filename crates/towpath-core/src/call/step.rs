@@ -103,8 +103,6 @@ pub enum CallReply {
     Moved,
     /// Nothing is due yet. Nothing changed.
     NotDue,
-    /// Its retention is over: remove it.
-    Forget,
     /// The dead letter is dealt with.
     Settled,
     /// It is no dead letter. Nothing changed.
@@ -262,7 +260,7 @@ fn come_due(mut call: Call, max_deliveries: u32, now: Timestamp) -> (Call, CallR
             call.not_before = None;
             call
         }
-        _ended => return (call, CallReply::Forget),
+        _ended => return (call, CallReply::NotDue),
     };
     (call, CallReply::Moved)
 }

@@ -13,6 +13,9 @@ use crate::payload::Payload;
 use crate::time::Timestamp;
 
 /// The moves of calls. One method is one atomic transition.
+///
+/// A call whose retention is over ([`Call::is_gone`]) does not exist for any of them, whether or not its bytes are still there: its id
+/// and its idempotency key are free.
 #[async_trait]
 pub trait CallStore: Send + Sync {
     /// Takes a call. `Accepted` means that it is kept as the named durability says, whatever dies next.
@@ -98,6 +101,9 @@ pub struct SubmitCall {
     pub retain: Duration,
     /// Refuse instead of waiting when no healthy worker serves the function.
     pub fail_without_workers: bool,
+    /// The id was made for this very submit and was never sent before, so no store needs to look whether it was used. A store may
+    /// ignore this. Every repetition of the submit sends `false`.
+    pub fresh: bool,
 }
 
 /// What became of a submit.

@@ -1,4 +1,4 @@
-//! What happens by itself: deadlines, the ends of leases, delays and retentions, and workers that fell silent.
+//! Timers: ends of delays and leases, deadlines, silent workers, and lock leases. The end of a retention is not a timer.
 
 use async_trait::async_trait;
 
@@ -8,7 +8,13 @@ use crate::time::Timestamp;
 /// The timers' moves.
 #[async_trait]
 pub trait TimerStore: Send + Sync {
-    /// Does what is due by the store's clock, at most `limit` things, earliest first.
+    /// Fires the timers that are due by the store's clock, kind by kind: delays (delayed calls whose `not_before` has come), leases
+    /// (running calls whose `lease_until` has come), deadlines (open calls whose deadline has come and that this run has not moved
+    /// yet), silent workers, lock leases. The limit counts for each kind by itself: 200,000 deadlines that passed in an outage must not
+    /// make a retry or a lease wait.
+    ///
+    /// Within a kind the earliest comes first, then the older submit. [`step`](crate::call::step) decides what becomes of a call,
+    /// whichever kind brought it up: a delayed call that is past its deadline expires.
     async fn fire_due(&self, limit: u32) -> Result<Fired, StoreError>;
 
     /// Ends as soon as something is due earlier than `known` (`None`: anything at all), and says when. The loop sleeps until then.
@@ -18,25 +24,23 @@ pub trait TimerStore: Send + Sync {
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fired {
-    /// Calls that ended: expired, timed out, or cancelled by the absence of their worker.
+    /// Calls that ended, in the order of firing: expired, timed out, poisoned, or cancelled by the absence of their worker.
     pub ended: Vec<Ended>,
     /// Leases that were over; their calls wait for another worker.
     pub reclaimed: u64,
     /// Delayed calls that now wait for a worker.
     pub promoted: u64,
-    /// Ended calls whose retention was over.
-    pub forgotten: u64,
     /// Workers taken off the list.
     pub workers_removed: u64,
     /// Locks whose lease was over, and which were looked at.
     pub locks_reaped: u64,
-    /// When something is due next.
+    /// The earliest timer that is left. It lies in the past when the limit left timers that are due. It never names a retention.
     pub next_due: Option<Timestamp>,
 }
 
 impl Fired {
     /// How many things were done.
     pub fn total(&self) -> u64 {
-        self.ended.len() as u64 + self.reclaimed + self.promoted + self.forgotten + self.workers_removed + self.locks_reaped
+        self.ended.len() as u64 + self.reclaimed + self.promoted + self.workers_removed + self.locks_reaped
     }
 }

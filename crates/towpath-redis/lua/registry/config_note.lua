@@ -1,7 +1,8 @@
--- registry/config_note.lua: notes a value of the shared configuration that stands under the seeds' key as the next version.
--- KEYS  config      hash   version, updated_at, and `value`: a copy of what was last seen
+-- registry/config_note.lua: notes the value of the seeds' key as the next version, and in a Cluster a new part of Towpath's own.
+-- KEYS  config      hash   version, updated_at, `ours`: Towpath's part, `value`: a copy of the seeds' key as it was last seen
 -- ARGV  now_ms      version  the one that was read beside the value      present  '1' | '0': the key is gone      value
--- reply {'noted', version, updated_at} | {'changed'}: somebody else was faster, look again
+--       written     '1' | '0': Towpath's part is written      ours
+-- reply {'noted', version, updated_at} | {'changed'}: another process was faster, look again
 local config = KEYS[1]
 local now, version, present, value = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if (redis.call('HGET', config, 'version') or '0') ~= version then return {'changed'} end
@@ -12,4 +13,5 @@ if present == '1' then
 else
   redis.call('HDEL', config, 'value')
 end
+if ARGV[5] == '1' then redis.call('HSET', config, 'ours', ARGV[6]) end
 return {'noted', next_version, now}

@@ -1,21 +1,34 @@
 -- registry/offer.lua = RegistryStore::define, and one function's part of RegistryStore::register.
 -- Writes a definition, makes sure that the stream and its group exist, and notes that a worker offers the function.
--- KEYS  definition  hash        stream  stream        workers  sorted set
--- ARGV  group       consumer group
+-- KEYS  definition  hash        stream  stream        workers  sorted set        calls  hash        running  sorted set
+--       held        set         the calls that the worker holds by the store's count
+--       legacy      hash        `watermark`: the last entry that was delivered
+-- ARGV  group       consumer group, '' = it has no stream
 --       mode        'replace': the latest definition counts | 'adopt': one that exists is left alone
 --       json        the definition
 --       backlog     max_backlog, '' = no limit          concurrent   max_concurrent, '' = no limit
 --       worker      '' = nobody offers it               concurrency  of the worker's offer, '' = it counts for itself
 --       now_ms      the worker's heartbeat              shards       over how many more streams it is spread, '' = none
 -- reply {'changed' | 'same', 'changed' | 'same'}: the definition, the offer
-local definition_key, stream, workers = KEYS[1], KEYS[2], KEYS[3]
+local definition_key, stream, workers, calls, running, held = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local group, mode, json, backlog, concurrent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local worker, concurrency, now, shards = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
--- At 0 and not at the end: calls that were waiting before the group was made are calls too.
-local made = redis.pcall('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
-if type(made) == 'table' and made.err and not string.find(made.err, 'BUSYGROUP', 1, true) then
-  return made
+-- Not at the end: calls that were waiting before the group was made are calls too. What was delivered before is not delivered again.
+if group ~= '' then
+  local watermark = redis.pcall('HGET', KEYS[7], 'watermark')
+  local made = redis.pcall('XGROUP', 'CREATE', stream, group, type(watermark) == 'string' and watermark or '0', 'MKSTREAM')
+  if type(made) == 'table' and made.err then
+    if not string.find(made.err, 'BUSYGROUP', 1, true) then return made end
+    -- A group that legacy workers have made: should they destroy it before the stream is looked at, it is made again from here.
+    for _, info in ipairs(watermark and {} or redis.call('XINFO', 'GROUPS', stream)) do
+      local about = {}
+      for i = 1, #info, 2 do about[info[i]] = info[i + 1] end
+      if about.name == group then redis.pcall('HSET', KEYS[7], 'watermark', about['last-delivered-id']) end
+    end
+  elseif not watermark then
+    redis.pcall('HSET', KEYS[7], 'watermark', '0-0')
+  end
 end
 
 -- Writes a field, or removes it; says whether that made a difference.
@@ -39,7 +52,20 @@ if not (exists and mode == 'adopt') and put('definition', json) then
   defined = 'changed'
 end
 
+-- A worker that leaves counting to the store from now on may hold calls that were not counted.
+local RUNNING = '^(' .. FORMAT .. 'R\t)(%d+)(\t%d+\t%d*\t%d+\t%d*\t)0(\t([^\n]*)\n%d+\t%d+\t%d+\t%d+\t(%d).*)$'
+local function count_what_it_holds()
+  for _, id in ipairs(redis.call('ZRANGE', running, 0, -1)) do
+    local start, version, middle, rest, holder, parked = match(redis.call('HGET', calls, id) or '', RUNNING)
+    if holder == worker then
+      redis.call('HSET', calls, id, start .. (version + 1) .. middle .. '1' .. rest)
+      if parked == '0' then redis.call('SADD', held, id) end
+    end
+  end
+end
+
 local offered = 'same'
+if worker ~= '' and concurrency ~= '' and redis.call('HEXISTS', definition_key, 'offer:' .. worker) == 0 then count_what_it_holds() end
 if worker ~= '' then
   local known = redis.call('ZSCORE', workers, worker)
   if put('offer:' .. worker, concurrency) or not known then offered = 'changed' end

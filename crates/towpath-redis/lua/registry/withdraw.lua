@@ -9,6 +9,6 @@ if silent_since ~= '' then
   local heartbeat = redis.call('ZSCORE', workers, worker)
   if heartbeat and tonumber(heartbeat) > tonumber(silent_since) then return {'alive'} end
 end
-redis.call('HDEL', definition_key, 'offer:' .. worker, 'lease:' .. worker)
+redis.call('HDEL', definition_key, 'offer:' .. worker)
 redis.call('ZREM', workers, worker)
 return {'withdrawn'}

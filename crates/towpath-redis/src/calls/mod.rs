@@ -1,37 +1,37 @@
-//! The moves of calls.
+//! Calls. A call is a record in its function's partition; every move of it compares the record and moves it in one script.
 //!
-//! | room | what it does |
+//! | file | what it does |
 //! |---|---|
+//! | `partition` | what a process remembers about a function's keys |
+//! | `record`, `tail` | how a call is written down |
+//! | `names` | from a call's id to its partition |
 //! | `submit` | takes calls |
-//! | `shape` | calls on their way to the server |
-//! | `reserve` | ids and sequences in a Cluster |
-//! | `entry` | the stream's entries and the replies, as old peers write and read them |
-//! | `take` | delivers waiting calls to a worker |
-//! | `at_once` | deliveries that are written down a moment later |
-//! | `queue` | claims that wait, first come first served, and the readers that block for them |
-//! | `load` | finds calls |
-//! | `moves` | changes calls as decided, unless somebody was faster |
-//! | `effects` | what a batch of changes does to the server |
+//! | `claim` | delivers waiting calls to workers |
+//! | `change` | makes changes that the host decided |
 //! | `hold` | what a worker does with a call it holds |
-//! | `ears` | who waits for a call in this process |
-//! | `inbox` | answers that come from other processes |
-//! | `old_peers` | answers of workers that know no record and no inbox |
+//! | `find` | finds calls by their ids |
+//! | `ended` | where ended calls are kept until Redis expires them |
+//! | `replay` | submits a dead letter's request again |
+//! | `waiters`, `replies` | how the end of a call reaches the tasks that wait for it |
+//! | `held`, `agenda` | what this process remembers of its workers' calls and of timers |
+//! | `sections` | replies of scripts that have one section per function |
 
-mod at_once;
-pub(crate) mod ears;
-mod effects;
-pub(crate) mod entry;
+pub(crate) mod agenda;
+pub(crate) mod change;
+pub(crate) mod claim;
+mod ended;
+pub(crate) mod find;
+pub(crate) mod held;
 mod hold;
-pub(crate) mod inbox;
-pub(crate) mod load;
-pub(crate) mod moves;
-pub(crate) mod old_peers;
-pub(crate) mod queue;
+pub(crate) mod names;
+pub(crate) mod partition;
+pub(crate) mod record;
 mod replay;
-mod reserve;
-pub(crate) mod shape;
+pub(crate) mod replies;
+pub(crate) mod sections;
 pub(crate) mod submit;
-pub(crate) mod take;
+pub(crate) mod tail;
+pub(crate) mod waiters;
 
 use async_trait::async_trait;
 use towpath_core::call::{CallCommand, CallReply};
@@ -76,17 +76,16 @@ impl CallStore for RedisStore {
     }
 
     async fn cancel(&self, call_id: &CallId) -> Result<Cancelled, StoreError> {
-        self.write_down_delivery_of(call_id).await?;
         let Some((after, reply)) = self.put(call_id, |_, _| CallCommand::Cancel).await? else { return Ok(Cancelled::NotFound) };
         Ok(match reply {
             CallReply::Cancelled => Cancelled::Done,
             CallReply::CancelRequested => {
-                if let Some(holder) = &after.life.call.holder {
+                if let Some(holder) = &after.record.call.holder {
                     self.shared.news.publish(&format!("a:{holder}")).await;
                 }
                 Cancelled::Requested
             }
-            _ended_before => Cancelled::AlreadyEnded(after.life.call.state),
+            _ended_before => Cancelled::AlreadyEnded(after.record.call.state),
         })
     }
 
@@ -96,7 +95,9 @@ impl CallStore for RedisStore {
 
     async fn drop_dead(&self, call_id: &CallId) -> Result<bool, StoreError> {
         let settled = self.put(call_id, |_, _| CallCommand::Settle { replayed_as: None }).await?;
-        Ok(settled.is_some_and(|(_, reply)| reply == CallReply::Settled))
+        let Some((found, CallReply::Settled)) = settled else { return Ok(false) };
+        self.let_reservation_end(&found.record.call).await;
+        Ok(true)
     }
 
     fn watch(&self, call_id: &CallId) -> Box<dyn CallWatch> {

@@ -69,10 +69,10 @@ pub(crate) async fn locks(link: &Link) -> Result<Check, StoreError> {
 }
 
 fn of_functions(keys: &Keys, functions: &[FunctionKey]) -> Vec<String> {
-    let of_all = [keys.functions(), keys.workers(), keys.heartbeats(), keys.whereabouts(), keys.sequence(), keys.config()];
+    let of_all = [keys.functions(), keys.workers(), keys.heartbeats(), keys.format(), keys.config()];
     let of_each = functions.iter().flat_map(|function| {
         let of = keys.function(function);
-        [of.stream, of.calls, of.requests, of.outcomes, of.due, of.index, of.ready, of.aside, of.dead, of.counts, of.busy, of.workers]
+        [of.stream, of.calls, of.queue, of.running, of.delayed, of.deadlines, of.dead, of.parked, of.exported, of.buckets, of.workers]
     });
     of_all.into_iter().chain(of_each).collect()
 }

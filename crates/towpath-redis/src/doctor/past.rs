@@ -2,21 +2,20 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 use towpath_core::names::{CallId, FunctionKey};
 use towpath_core::store::StoreError;
 use towpath_core::time::Timestamp;
 
 use super::check::Check;
 use super::content::{asked, some_of};
+use crate::calls::record::Record;
 use crate::definition::{WorkerRecord, read_definition};
 use crate::incarnation::read_loss;
-use crate::keys::{FunctionKeys, Keys};
+use crate::keys::Keys;
 use crate::link::Link;
-use crate::pages::Listed;
-use crate::record::Life;
 
-/// Of each function the latest so many calls are read.
+/// Of each function about so many calls are read.
 const CALLS_MAX: usize = 20;
 const SHOWN_FOR: Duration = Duration::from_secs(24 * 3_600);
 
@@ -40,20 +39,14 @@ pub(crate) async fn records(link: &Link, keys: &Keys, functions: &[FunctionKey])
         if definition.is_some_and(|text| read_definition(&text).is_err()) {
             strange.push(format!("function {function}"));
         }
-        let mut latest = Cmd::new();
-        latest.arg("ZRANGE").arg(&of.index).arg(-(CALLS_MAX as i64)).arg(-1);
-        let listed = asked::<Vec<Value>>(link, &latest).await?.unwrap_or_default();
-        let ids = spelled_out(link, &of, &listed).await?;
-        if ids.is_empty() {
-            continue;
-        }
-        let mut lives = Cmd::new();
-        lives.arg("HMGET").arg(&of.calls).arg(&ids);
-        let lives = asked::<Vec<Option<Vec<u8>>>>(link, &lives).await?.unwrap_or_default();
-        for (id, life) in ids.into_iter().zip(lives) {
-            let Some(life) = life else { continue };
+        let mut some = Cmd::new();
+        some.arg("HSCAN").arg(&of.calls).arg(0).arg("COUNT").arg(CALLS_MAX);
+        let (_, fields) = asked::<(u64, Vec<Vec<u8>>)>(link, &some).await?.unwrap_or_default();
+        for pair in fields.chunks_exact(2) {
+            // A field beside a record begins with a control character.
+            let Some(id) = std::str::from_utf8(&pair[0]).ok().filter(|id| !id.starts_with('\u{1}')) else { continue };
             read += 1;
-            if CallId::new(&*id).map_or(true, |call_id| Life::read(&call_id, &life).is_err()) {
+            if CallId::new(id).map_or(true, |call_id| Record::read(&call_id, &pair[1].clone().into()).is_err()) {
                 strange.push(format!("call {id} ({function})"));
             }
         }
@@ -67,26 +60,6 @@ pub(crate) async fn records(link: &Link, keys: &Keys, functions: &[FunctionKey])
         says,
         "a newer version has written them, or somebody by hand: let all servers and workers have the newest version",
     ))
-}
-
-/// The calls that are listed, those of a page in its place, and not more of them than of others.
-async fn spelled_out(link: &Link, of: &FunctionKeys, listed: &[Value]) -> Result<Vec<String>, StoreError> {
-    let mut ids = Vec::new();
-    for one in listed.iter().rev().take(CALLS_MAX) {
-        match Listed::read(one) {
-            Ok(Listed::Call(call_id)) => ids.push(call_id.to_string()),
-            Ok(Listed::Page(first)) => {
-                let page = asked::<Option<String>>(link, Cmd::new().arg("HGET").arg(&of.pages).arg(first)).await?.flatten();
-                ids.extend(page.unwrap_or_default().lines().map(str::to_owned));
-            }
-            Err(_) => {}
-        }
-        if ids.len() >= CALLS_MAX {
-            break;
-        }
-    }
-    ids.truncate(CALLS_MAX);
-    Ok(ids)
 }
 
 /// What somebody noticed to be lost in the last day.

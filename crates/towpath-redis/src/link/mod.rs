@@ -7,7 +7,6 @@
 //! | `own` | one connection of one's own, and what it says (`reply`) |
 //! | `spare` | connections for scripts that come one at a time |
 //! | `scripts` | scripts by their names, and what they do when memory is full |
-//! | `transaction` | a script and what is written beside it |
 //! | `line` | the shared connection to one server, made anew when it breaks |
 //! | `sentinel` | finds the master |
 //! | `cluster` | a line to each node, and who has which slot (`slots`) |
@@ -26,7 +25,6 @@ mod spare;
 #[cfg(test)]
 mod tests;
 mod tls;
-mod transaction;
 mod wire;
 
 use std::pin::Pin;
@@ -48,17 +46,12 @@ use own::OwnWire;
 use scripts::IsOld;
 use sentinel::Sentinels;
 use spare::Spares;
-use transaction::Permission;
 
 pub(crate) use error::{checked, trouble};
-pub(crate) use reply::{Reply, Text, Word, Words};
+pub(crate) use reply::{Reply, Text};
 pub(crate) use scripts::Script;
 pub(crate) use sentinel::Testimony;
 pub(crate) use slots::slot_of_key;
-pub(crate) use transaction::{Beside, Transaction};
-
-/// How long reads block that must notice soon when they were forgotten.
-pub(crate) const BLOCK_SHORT: Duration = Duration::from_secs(5);
 
 /// A read that has not ended by then is told so again.
 const TOLD_AGAIN_AFTER: Duration = Duration::from_millis(5);
@@ -71,8 +64,6 @@ pub(crate) struct Link {
     waiting: Option<Arc<Line>>,
     /// Not used in a Cluster.
     spares: Arc<Spares>,
-    /// To have transactions.
-    permission: Arc<Permission>,
     is_old: Arc<IsOld>,
     lives: watch::Sender<u64>,
 }
@@ -105,7 +96,7 @@ impl Link {
         match options.place.clone() {
             Place::Cluster(entrances) => {
                 let way = Arc::new(Way::Cluster(Cluster::open(dialer, entrances, lives.clone()).await?));
-                Ok(Self { way, waiting: None, spares: Arc::default(), permission: Arc::default(), is_old: Arc::default(), lives })
+                Ok(Self { way, waiting: None, spares: Arc::default(), is_old: Arc::default(), lives })
             }
             Place::Standalone(address) => Self::single(|| Target::Fixed(address.clone()), dialer, lives).await,
             Place::Sentinel { sentinels, master } => {
@@ -120,7 +111,7 @@ impl Link {
         // Made when it is first used. Nobody but those who use it need know when it is made anew.
         let waiting = Line::new(target(), dialer, watch::Sender::new(0));
         let (way, waiting) = (Arc::new(Way::Single(Arc::new(line))), Some(Arc::new(waiting)));
-        Ok(Self { way, waiting, spares: Arc::default(), permission: Arc::default(), is_old: Arc::default(), lives })
+        Ok(Self { way, waiting, spares: Arc::default(), is_old: Arc::default(), lives })
     }
 
     /// What each of the Sentinels says, if there are any.
@@ -322,10 +313,10 @@ impl Exclusive {
         ExclusiveId { address: self.wire.address.clone(), id: self.wire.client_id }
     }
 
-    /// Asks what is answered at once or after [`BLOCK_SHORT`]. An error reply of the server is an error here. After any other error nobody
-    /// knows what became of it.
+    /// Asks what is answered soon.
+    #[cfg(test)]
     pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Reply, StoreError> {
-        self.ask_blocking(command, BLOCK_SHORT).await
+        self.ask_blocking(command, Duration::from_secs(5)).await
     }
 
     /// Asks what may block for so long. What is not answered soon after was swallowed on the way: a proxy that forgot a connection may
@@ -344,19 +335,6 @@ impl Exclusive {
             self.heeded(reply).await?;
         }
         Ok(text)
-    }
-
-    /// Asks several things at once, the last of which may block for [`BLOCK_SHORT`]. Each is answered by [`hear`](Self::hear).
-    pub(crate) async fn tell(&mut self, commands: &[Cmd]) -> Result<(), StoreError> {
-        let told = tokio::time::timeout(ANSWER_WITHIN, self.wire.tell(commands)).await;
-        told.map_err(|_| error::silent(&self.wire.address))?
-    }
-
-    /// The next answer to what was told.
-    pub(crate) async fn hear(&mut self) -> Result<Reply, StoreError> {
-        let reply = tokio::time::timeout(BLOCK_SHORT + ANSWER_WITHIN, self.wire.hear()).await;
-        let reply = reply.map_err(|_| error::silent(&self.wire.address))??;
-        self.heeded(reply).await
     }
 
     /// A reply, unless the server refused: then others shall know too.

@@ -1,7 +1,5 @@
 //! Replies as the server writes them (RESP2), read in place: a reply of a thousand words is one piece of memory and not a thousand.
 
-use std::ops::{Deref, Range};
-
 use bytes::Bytes;
 use redis::Value;
 
@@ -33,67 +31,12 @@ impl Text {
     pub(super) fn is_error(&self) -> bool {
         self.0.first() == Some(&b'-')
     }
-
-    /// The same word by word, for what is long: a tree of four thousand words takes longer to make than to read.
-    pub(crate) fn words(&self) -> Words<'_> {
-        Words { text: &self.0, at: 0 }
-    }
 }
 
 #[cfg(test)]
 impl From<String> for Text {
     fn from(text: String) -> Self {
         Self(Bytes::from(text))
-    }
-}
-
-/// A reply, word by word. Whoever meets something else than it expects reads no further.
-pub(crate) struct Words<'a> {
-    text: &'a Bytes,
-    at: usize,
-}
-
-/// A word of a reply.
-pub(crate) struct Word<'a> {
-    text: &'a Bytes,
-    range: Range<usize>,
-}
-
-impl<'a> Words<'a> {
-    /// How many there are in the list that begins here. `None`: here begins none.
-    pub(crate) fn list(&mut self) -> Option<usize> {
-        let line = line(self.text, self.at).filter(|line| line.kind == b'*')?;
-        self.at = line.end;
-        line.length().ok().flatten()
-    }
-
-    /// The word that stands here. `None`: here stands none.
-    pub(crate) fn word(&mut self) -> Option<Word<'a>> {
-        let line = line(self.text, self.at).filter(|line| line.kind == b'$')?;
-        let range = line.end..line.end + line.length().ok().flatten()?;
-        self.at = range.end + 2;
-        (self.at <= self.text.len()).then_some(Word { text: self.text, range })
-    }
-}
-
-impl Word<'_> {
-    /// The word, to be kept. All that was read with it is kept too.
-    pub(crate) fn kept(&self) -> Bytes {
-        self.text.slice(self.range.clone())
-    }
-}
-
-impl<'a> From<&'a Bytes> for Word<'a> {
-    fn from(text: &'a Bytes) -> Self {
-        Self { text, range: 0..text.len() }
-    }
-}
-
-impl Deref for Word<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.text[self.range.clone()]
     }
 }
 

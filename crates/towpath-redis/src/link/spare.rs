@@ -13,7 +13,7 @@ use super::reply::Reply;
 use crate::script::Args;
 
 /// Calls are taken by one script at a time and moved by one; locks and limits come beside them.
-const MOST: usize = 4;
+const MOST: usize = 3;
 
 #[derive(Default)]
 pub(super) struct Spares {
@@ -78,11 +78,6 @@ impl Spare<'_> {
             self.wire = Some(wire);
         }
         Ok(replies)
-    }
-
-    /// Nobody knows in which state the connection is: it is not used again.
-    pub(super) fn give_up(&mut self) {
-        self.wire = None;
     }
 }
 

@@ -35,7 +35,7 @@ use towpath_core::permit::{AcquirePermit, PermitKind, PermitReply, ReleasePermit
 use towpath_core::store::{HeldScope, LockStore, LockWakes, StoreError};
 use towpath_core::time::{Timestamp, millis};
 
-use crate::agenda::Agenda;
+use crate::calls::agenda::Agenda;
 use crate::link::{Script, trouble};
 use crate::script::Args;
 use crate::store::RedisStore;

@@ -8,34 +8,32 @@
 use futures_util::{StreamExt, TryStreamExt, stream};
 use redis::Value;
 use towpath_core::inspect::{FunctionCounts, FunctionView};
-use towpath_core::names::{FunctionKey, FunctionName, WorkerId};
+use towpath_core::names::{CallId, FunctionKey, FunctionName, WorkerId};
 use towpath_core::store::StoreError;
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR};
 
-use super::peers::is_old;
 use super::reply::{arguments, command, done, half_done, instant, next, read};
 use super::scripts;
+use crate::calls::partition::Partition;
+use crate::calls::record::Record;
 use crate::definition::{function_member, read_definition, read_shard_member, shard_member, write_definition};
+use crate::legacy::is_legacy_worker;
 use crate::link::trouble;
-use crate::record::life_submitted_at;
-use crate::room::Room;
 use crate::store::RedisStore;
 
 /// How many functions are looked at in one breath.
 const VIEWS_AT_ONCE: usize = 64;
-/// How many entries of a stream are searched for the first that still waits.
-const LOOK_AHEAD: u32 = 10;
 
 /// Who offers a function, and how many of its calls at once by the store's count.
-pub(super) struct Offered<'a> {
-    pub(super) worker: &'a WorkerId,
-    pub(super) concurrency: Option<u32>,
+pub(crate) struct Offered<'a> {
+    pub(crate) worker: &'a WorkerId,
+    pub(crate) concurrency: Option<u32>,
 }
 
 /// Whether a definition replaces the one that is there.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Definition {
+pub(crate) enum Definition {
     /// The latest counts.
     Replace,
     /// It was guessed from what an old worker says: whatever is known already is better.
@@ -44,14 +42,14 @@ pub(super) enum Definition {
 
 /// What an offer or a definition has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Changed {
-    pub(super) definition: bool,
-    pub(super) offer: bool,
+pub(crate) struct Changed {
+    pub(crate) definition: bool,
+    pub(crate) offer: bool,
 }
 
 impl RedisStore {
     /// Makes a function known and, if somebody offers it, notes who.
-    pub(super) async fn write_offer(
+    pub(crate) async fn write_offer(
         &self,
         function: &FunctionDefinition,
         mode: Definition,
@@ -92,7 +90,7 @@ impl RedisStore {
                 )));
             }
         }
-        self.room(&function.key).note_shards(shards);
+        self.partition(&function.key).note_shards(shards);
         Ok(shards)
     }
 
@@ -108,7 +106,7 @@ impl RedisStore {
         done(self.shared.link.insist(std::slice::from_ref(&add)).await?)?;
         let limit = |limit: Option<String>| limit.unwrap_or_default();
         let arguments = arguments![
-            keys.group,
+            if shard == 0 { keys.group.as_str() } else { "" },
             if mode == Definition::Adopt { "adopt" } else { "replace" },
             write_definition(function)?,
             limit(function.limits.max_backlog.map(|limit| limit.to_string())),
@@ -118,7 +116,11 @@ impl RedisStore {
             self.shared.now().as_millis(),
             limit(function.limits.shards.map(|shards| shards.to_string())),
         ];
-        let reply = self.shared.link.run(&scripts::OFFER, &[&keys.definition, &keys.stream, &keys.workers], &arguments).await?;
+        let held = format!("{}{}", keys.held, offered.map_or("", |offered| offered.worker.as_str()));
+        // Only the first partition has a stream; in a Cluster it lies elsewhere than the others.
+        let stream = if shard == 0 { &keys.stream } else { &keys.definition };
+        let names = [keys.definition.as_str(), stream, &keys.workers, &keys.calls, &keys.running, &held, &keys.legacy];
+        let reply = self.shared.link.run(&scripts::OFFER, &names, &arguments).await?;
         let (definition, offer): (String, String) = read(reply)?;
         if definition == "changed" {
             self.shared.link.insist(&[add]).await.and_then(done).map_err(half_done)?;
@@ -126,27 +128,27 @@ impl RedisStore {
         Ok(Changed { definition: definition == "changed", offer: offer == "changed" })
     }
 
-    pub(super) async fn define_function(&self, function: &FunctionDefinition, mode: Definition) -> Result<(), StoreError> {
+    pub(crate) async fn define_function(&self, function: &FunctionDefinition, mode: Definition) -> Result<(), StoreError> {
         let changed = self.write_offer(function, mode, None).await?;
         self.tell_of_functions(&[(&function.key, changed)]).await;
         Ok(())
     }
 
     /// Wakes whoever waits for a function, and claims that may find more room now.
-    pub(super) async fn tell_of_functions(&self, changes: &[(&FunctionKey, Changed)]) {
+    pub(crate) async fn tell_of_functions(&self, changes: &[(&FunctionKey, Changed)]) {
         let definitions = changes.iter().filter(|(_, changed)| changed.definition).count();
         let ready = changes.iter().filter(|(_, changed)| changed.definition || changed.offer).map(|(function, _)| *function);
         self.shared.news.publish_functions(definitions as u64, &ready.collect::<Vec<_>>()).await;
     }
 
-    pub(super) async fn forget_function(&self, function: &FunctionKey) -> Result<bool, StoreError> {
+    pub(crate) async fn forget_function(&self, function: &FunctionKey) -> Result<bool, StoreError> {
         // An old worker that has left says so to nobody, and one that came has not told us.
         self.look_at_peers_now(std::slice::from_ref(function)).await?;
         // The first of its streams last: as long as it is known, so is the function.
-        for room in self.shards(function).into_iter().rev() {
+        for room in self.partitions(function).into_iter().rev() {
             let keys = &room.keys;
-            let touched = [keys.definition.as_str(), &keys.workers, &keys.counts, &keys.index];
-            let reply: Vec<String> = read(self.shared.link.run(&scripts::FORGET, &touched, &[]).await?)?;
+            let touched = [keys.definition.as_str(), &keys.workers, &keys.deadlines, &keys.dead, &keys.buckets];
+            let reply: Vec<String> = read(self.shared.link.run(&scripts::FORGET, &touched, &arguments![keys.ended]).await?)?;
             match reply.first().map(String::as_str) {
                 Some("forgotten") => {}
                 Some("unknown") if room.is_shard() => {}
@@ -160,7 +162,7 @@ impl RedisStore {
         Ok(true)
     }
 
-    async fn take_from_the_set(&self, room: &Room) -> Result<(), StoreError> {
+    async fn take_from_the_set(&self, room: &Partition) -> Result<(), StoreError> {
         let (set, member) = (self.shared.keys.functions(), &room.member);
         self.shared.link.ask(&command("SREM", &[&set, member])).await?;
         let defined_again: bool = read(self.shared.link.ask(&command("EXISTS", &[&room.keys.definition])).await?)?;
@@ -182,13 +184,14 @@ impl RedisStore {
         let mut members: Vec<(FunctionKey, u16)> = members.iter().filter_map(|member| read_shard_member(member)).collect();
         members.sort();
         for (function, shard) in members.iter().filter(|(_, shard)| *shard > 0) {
-            self.room(function).note_shards(*shard);
+            self.partition(function).note_shards(*shard);
         }
         Ok(members)
     }
 
     /// All functions, by scope and name.
     pub(crate) async fn list_functions(&self) -> Result<Vec<FunctionView>, StoreError> {
+        self.find_legacy_functions().await?;
         let functions = self.functions_in_set().await?;
         self.look_at_peers(&functions).await?;
         let views = stream::iter(functions).map(|function| async move { self.view_function(&function).await }).buffered(VIEWS_AT_ONCE);
@@ -196,53 +199,69 @@ impl RedisStore {
         Ok(views.into_iter().flatten().collect())
     }
 
-    /// Starts the count of changes: at 0 when no function is known.
+    /// Starts the count of changes, at 0 when no function is known, and the sequence: behind the calls that wait, also when the clock was set
+    /// back since they were submitted.
     pub(crate) async fn look_for_functions(&self) -> Result<(), StoreError> {
-        let functions = self.functions_in_set().await?;
-        let known = |function: &FunctionKey| command("HEXISTS", &[self.shared.keys.function(function).definition.as_str(), "definition"]);
-        let known: Vec<_> = functions.iter().map(known).collect();
-        for known in self.shared.link.ask_all(&known).await? {
-            if read(known)? {
+        let mut ask = Vec::new();
+        for function in self.functions_in_set().await? {
+            let keys = self.shared.keys.function(&function);
+            ask.push(command("HEXISTS", &[keys.definition.as_str(), "definition"]));
+            ask.push(command("ZREVRANGEBYSCORE", &[keys.queue.as_str(), "+inf", "-inf", "WITHSCORES", "LIMIT", "0", "1"]));
+        }
+        for pair in self.shared.link.ask_all(&ask).await?.chunks_exact(2) {
+            if read(pair[0].clone())? {
                 self.shared.news.functions_are_known();
             }
+            // A key of a wrong type is the trouble of its function alone.
+            let latest: Vec<(String, f64)> = read(pair[1].clone()).unwrap_or_default();
+            latest.iter().for_each(|(_, sequence)| self.shared.go_on_after(instant(*sequence).as_millis()));
         }
         Ok(())
     }
 
     /// One function as it is now, if it is known.
-    pub(super) async fn view_function(&self, function: &FunctionKey) -> Result<Option<FunctionView>, StoreError> {
-        let mut shards = self.shards(function).into_iter();
-        let Some(mut view) = self.view_shard(&self.room(function)).await? else { return Ok(None) };
+    pub(crate) async fn view_function(&self, function: &FunctionKey) -> Result<Option<FunctionView>, StoreError> {
+        let mut shards = self.partitions(function).into_iter();
+        let Some(mut view) = self.view_partition(&self.partition(function)).await? else { return Ok(None) };
         shards.next();
         for shard in shards {
-            let Some(of_shard) = self.view_shard(&shard).await? else { continue };
+            let Some(of_shard) = self.view_partition(&shard).await? else { continue };
             view.counts = view.counts.plus(of_shard.counts);
             view.oldest_queued_at = [view.oldest_queued_at, of_shard.oldest_queued_at].into_iter().flatten().min();
         }
+        self.add_legacy_backlog(&mut view).await?;
         Ok(Some(view))
     }
 
-    async fn view_shard(&self, room: &Room) -> Result<Option<FunctionView>, StoreError> {
-        let keys = &room.keys;
-        let touched = [keys.definition.as_str(), &keys.counts, &keys.workers, &keys.ready, &keys.calls, &keys.stream];
-        let reply = self.shared.link.run(&scripts::VIEW, &touched, &arguments![keys.group, LOOK_AHEAD]).await?;
-        let parts: Vec<Value> = read(reply)?;
+    async fn view_partition(&self, partition: &Partition) -> Result<Option<FunctionView>, StoreError> {
+        let keys = &partition.keys;
+        let touched = [
+            keys.definition.as_str(),
+            &keys.calls,
+            &keys.queue,
+            &keys.exported,
+            &keys.delayed,
+            &keys.running,
+            &keys.parked,
+            &keys.dead,
+            &keys.deadlines,
+            &keys.workers,
+        ];
+        let parts: Vec<Value> = read(self.shared.link.run(&scripts::VIEW, &touched, &[]).await?)?;
         if parts.is_empty() {
             return Ok(None);
         }
         let mut parts = parts.into_iter();
         let definition: Vec<u8> = next(&mut parts)?;
-        let counts: Vec<Option<u64>> = next(&mut parts)?;
+        let counts: Vec<u64> = next(&mut parts)?;
         let workers: Vec<(String, f64)> = next(&mut parts)?;
-        let ready: Option<Vec<u8>> = next(&mut parts)?;
-        let unread: Vec<(String, String, Vec<u8>)> = next(&mut parts)?;
-        let waiting = [ready.as_deref().and_then(life_submitted_at), unread.iter().find_map(waiting_since)];
+        let oldest: Vec<(String, Vec<u8>)> = next(&mut parts)?;
         Ok(Some(FunctionView {
             definition: read_definition(&definition)?,
             counts: read_counts(&counts),
             workers: workers.len() as u64,
             healthy_workers: self.count_healthy(workers).await?,
-            oldest_queued_at: waiting.into_iter().flatten().min(),
+            oldest_queued_at: oldest.into_iter().filter_map(|(id, record)| submitted_at(&id, record)).min(),
         }))
     }
 }
@@ -253,23 +272,19 @@ impl RedisStore {
         let now = self.shared.now();
         let is_healthy = |heard: f64| now.since(instant(heard)) < HEALTHY_FOR;
         let (healthy, others): (Vec<_>, Vec<_>) = workers.into_iter().partition(|(_, heard)| is_healthy(*heard));
-        let others: Vec<String> = others.into_iter().map(|(worker, _)| worker).filter(|worker| !is_old(worker)).collect();
+        let others: Vec<String> = others.into_iter().map(|(worker, _)| worker).filter(|worker| !is_legacy_worker(worker)).collect();
         let heard = self.latest_heartbeats(&others).await?;
         let heard_lately = heard.into_iter().flatten().filter(|heard| is_healthy(*heard)).count();
         Ok((healthy.len() + heard_lately) as u64)
     }
 }
 
-fn read_counts(counts: &[Option<u64>]) -> FunctionCounts {
-    let count = |place: usize| counts.get(place).copied().flatten().unwrap_or(0);
+fn read_counts(counts: &[u64]) -> FunctionCounts {
+    let count = |place: usize| counts.get(place).copied().unwrap_or(0);
     FunctionCounts { queued: count(0), delayed: count(1), running: count(2), parked: count(3), dead: count(4) }
 }
 
-/// Since when an entry of the stream waits. One without a life was written by an old caller and nobody has looked at it yet.
-fn waiting_since((entry, timestamp, life): &(String, String, Vec<u8>)) -> Option<Timestamp> {
-    if !life.is_empty() {
-        return life_submitted_at(life);
-    }
-    let added_at = entry.split('-').next().unwrap_or_default();
-    timestamp.parse().or_else(|_| added_at.parse()).ok().map(Timestamp::from_millis)
+fn submitted_at(id: &str, record: Vec<u8>) -> Option<Timestamp> {
+    let record = Record::read(&CallId::new(id).ok()?, &record.into()).ok()?;
+    Some(record.call.submitted_at)
 }

@@ -12,9 +12,9 @@ use towpath_core::names::WorkerId;
 use towpath_core::store::{Heartbeat, StoreError};
 use towpath_core::time::Timestamp;
 
-use super::reply::{command, done, half_done, next, read};
-use super::wire::{Served, make_group};
+use super::reply::{command, half_done, next, read};
 use crate::definition::{OfferRecord, WorkerRecord, function_member, read_definition};
+use crate::legacy::announce::Served;
 use crate::store::RedisStore;
 
 /// Old callers take a worker for healthy whose hash is younger than 30 s. Heartbeats come every ten seconds and all are told; of a worker with
@@ -140,19 +140,18 @@ impl RedisStore {
             let definition: Option<Vec<u8>> = next(&mut replies)?;
             let Some(definition) = definition else { return Ok(Heartbeat::Unknown) };
             definitions.push(read_definition(&definition)?);
-            group_made(replies.next())?;
             let (_listed, _heard, _offered): (Value, Value, Value) = (next(&mut replies)?, next(&mut replies)?, next(&mut replies)?);
         }
         self.announce(worker, &definitions, record.registered_at).await?;
+        record.offers.iter().for_each(|offer| self.make_group_again(&offer.function));
         Ok(Heartbeat::Known)
     }
 
-    fn offer_again(&self, worker: &WorkerId, offer: &OfferRecord, now: Timestamp) -> [redis::Cmd; 5] {
+    fn offer_again(&self, worker: &WorkerId, offer: &OfferRecord, now: Timestamp) -> [redis::Cmd; 4] {
         let keys = self.shared.keys.function(&offer.function);
         let field = format!("offer:{worker}");
         [
             command("HGET", &[keys.definition.as_str(), "definition"]),
-            make_group(&keys),
             command("SADD", &[self.shared.keys.functions(), function_member(&offer.function)]),
             command("ZADD", &[keys.workers, now.as_millis().to_string(), worker.to_string()]),
             match offer.concurrency {
@@ -163,20 +162,12 @@ impl RedisStore {
     }
 
     /// When each of these workers was last heard, in this order.
-    pub(super) async fn latest_heartbeats(&self, workers: &[String]) -> Result<Vec<Option<f64>>, StoreError> {
+    pub(crate) async fn latest_heartbeats(&self, workers: &[String]) -> Result<Vec<Option<f64>>, StoreError> {
         if workers.is_empty() {
             return Ok(Vec::new());
         }
         let mut ask = command("ZMSCORE", &[self.shared.keys.heartbeats()]);
         ask.arg(workers);
         read(self.shared.link.ask(&ask).await?)
-    }
-}
-
-/// That the group exists already is what is hoped for.
-fn group_made(reply: Option<Value>) -> Result<(), StoreError> {
-    match reply {
-        Some(Value::ServerError(error)) if error.code() == "BUSYGROUP" => Ok(()),
-        reply => done(reply),
     }
 }

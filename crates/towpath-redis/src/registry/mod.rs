@@ -5,20 +5,16 @@
 //! | `functions` | definitions: made known, looked at, forgotten |
 //! | `workers` | workers: they come, leave, fall silent |
 //! | `heartbeats` | how they say that they live |
-//! | `peers` | old workers, seen through the seeds' registry |
-//! | `wire` | what a worker of ours says there |
 //! | `config` | the shared configuration |
 //! | `scripts`, `reply` | the Lua files, and what comes back |
 
 mod config;
-mod functions;
+pub(crate) mod functions;
 mod heartbeats;
-mod peers;
-mod reply;
+pub(crate) mod reply;
 mod scripts;
 #[cfg(test)]
 mod tests;
-mod wire;
 mod workers;
 
 use std::time::Duration;
@@ -34,7 +30,6 @@ use crate::store::RedisStore;
 use functions::Definition;
 
 pub(crate) use heartbeats::Said;
-pub(crate) use peers::{PeersSeen, Serving};
 
 /// How often whoever waits for a function looks for an old worker. Only here is looked again by the clock: an old worker that comes wakes
 /// nobody, and the seeds promise that a call made a moment too early finds it.
@@ -68,7 +63,6 @@ impl RegistryStore for RedisStore {
 
     async fn find(&self, function: &FunctionKey, until: Timestamp) -> Result<Option<FunctionView>, StoreError> {
         self.check_place(function)?;
-        self.write_down_all_deliveries().await?;
         let mut changes = self.shared.news.functions();
         let mut over = self.shared.clock.sleep_until(until);
         loop {

@@ -7,20 +7,20 @@ use towpath_core::time::Timestamp;
 use crate::link::checked;
 
 /// One command of several words.
-pub(super) fn command<T: ToRedisArgs>(name: &str, arguments: &[T]) -> Cmd {
+pub(crate) fn command<T: ToRedisArgs>(name: &str, arguments: &[T]) -> Cmd {
     let mut command = Cmd::new();
     command.arg(name).arg(arguments);
     command
 }
 
 /// A reply as what it must be. An error reply means that the server refused, anything else of the wrong shape that it is not ours.
-pub(super) fn read<T: FromRedisValue>(reply: Value) -> Result<T, StoreError> {
+pub(crate) fn read<T: FromRedisValue>(reply: Value) -> Result<T, StoreError> {
     redis::from_redis_value(checked(reply)?)
         .map_err(|error| StoreError::Corrupt(format!("a reply of the Redis server has another shape: {error}")))
 }
 
 /// The next of several replies.
-pub(super) fn next<T: FromRedisValue>(replies: &mut std::vec::IntoIter<Value>) -> Result<T, StoreError> {
+pub(crate) fn next<T: FromRedisValue>(replies: &mut std::vec::IntoIter<Value>) -> Result<T, StoreError> {
     match replies.next() {
         Some(reply) => read(reply),
         None => Err(StoreError::Corrupt("the Redis server gave fewer replies than it was asked for".to_owned())),
@@ -28,12 +28,12 @@ pub(super) fn next<T: FromRedisValue>(replies: &mut std::vec::IntoIter<Value>) -
 }
 
 /// Replies of which only matters that the server refused nothing.
-pub(super) fn done(replies: impl IntoIterator<Item = Value>) -> Result<(), StoreError> {
+pub(crate) fn done(replies: impl IntoIterator<Item = Value>) -> Result<(), StoreError> {
     replies.into_iter().try_for_each(|reply| read::<Value>(reply).map(drop))
 }
 
 /// A failure after a first step was taken: whoever asked may not believe that nothing was written. All these moves can be repeated.
-pub(super) fn half_done(error: StoreError) -> StoreError {
+pub(crate) fn half_done(error: StoreError) -> StoreError {
     match error {
         StoreError::Unavailable(trouble) => StoreError::Unknown(trouble.to_string()),
         other => other,
@@ -42,7 +42,7 @@ pub(super) fn half_done(error: StoreError) -> StoreError {
 
 /// A score of a sorted set as the instant it stands for. Instants in milliseconds are far below what a score can hold exactly.
 #[expect(clippy::cast_possible_truncation, reason = "a score is a whole number of milliseconds")]
-pub(super) fn instant(score: f64) -> Timestamp {
+pub(crate) fn instant(score: f64) -> Timestamp {
     Timestamp::from_millis(score as i64)
 }
 
@@ -50,4 +50,4 @@ pub(super) fn instant(score: f64) -> Timestamp {
 macro_rules! arguments {
     ($($argument:expr),* $(,)?) => { [$($argument.to_string().into_bytes()),*] };
 }
-pub(super) use arguments;
+pub(crate) use arguments;

@@ -12,7 +12,9 @@ macro_rules! script {
     };
 }
 
-script!(OFFER, "offer");
+pub(super) static OFFER: LazyLock<Script> = LazyLock::new(|| {
+    Script::even_if_full(concat!(include_str!("../../lua/calls/record.lua"), include_str!("../../lua/registry/offer.lua")))
+});
 script!(WITHDRAW, "withdraw");
 script!(LEAVE, "leave");
 script!(FORGET, "forget");

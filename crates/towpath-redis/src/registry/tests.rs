@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Cmd;
-use towpath_conformance::words::{definition, function, json, offer, worker_id};
+use towpath_conformance::words::{definition, function, json, new_call, offer, worker_id};
 use towpath_core::clock::{Clock, VirtualClock};
 use towpath_core::inspect::FunctionCounts;
-use towpath_core::store::{Heartbeat, RegistryStore, SetConfig};
-use towpath_core::time::Timestamp;
+use towpath_core::store::{CallStore, ClaimCalls, ClaimFunction, Heartbeat, RegistryStore, SetConfig};
 use towpath_core::worker::RegisterWorker;
 use towpath_redis_testing::RedisServer;
 
@@ -46,9 +45,11 @@ impl Rig {
         self.store.shared.link.ask(&command).await.unwrap()
     }
 
-    async fn keep_life(&self, call: &str, submitted_at: i64) {
-        let life = format!("1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n{submitted_at}\n12");
-        self.ask(&["HSET", "towpath:calls", call, &life]).await;
+    async fn claim(&self, worker: &str, name: &str, max: u32) {
+        let functions = vec![ClaimFunction { function: function(name), max }];
+        let (lease, wait) = (Duration::from_secs(60), Duration::ZERO);
+        let want = ClaimCalls { worker: worker_id(worker), functions, max, lease, wait, in_process: false };
+        assert_eq!(self.store.claim(want).await.unwrap().len(), max as usize);
     }
 
     fn advance_ms(&self, ms: u64) {
@@ -70,41 +71,32 @@ async fn functions_are_listed_by_scope_and_name_with_their_calls_counted() {
     for name in ["b", "wf-7:a", "add", "_first:z"] {
         rig.store.define(definition(name)).await.unwrap();
     }
-    rig.ask(&["HSET", &format!("towpath:counts:{ADD}"), "queued", "3", "running", "2", "parked", "1", "dead", "4"]).await;
+    rig.ask(&["ZADD", &format!("towpath:queue:{ADD}"), "1", "a", "2", "b", "3", "c"]).await;
+    rig.ask(&["ZADD", &format!("towpath:running:{ADD}"), "1", "d", "2", "e"]).await;
+    rig.ask(&["SADD", &format!("towpath:parked:{ADD}"), "d"]).await;
+    rig.ask(&["ZADD", &format!("towpath:dead:{ADD}"), "1", "f", "2", "g", "3", "h", "4", "i"]).await;
     let listed = rig.store.list_functions().await.unwrap();
     let names: Vec<_> = listed.iter().map(|view| view.definition.key.to_string()).collect();
     assert_eq!(names, ["add", "b", "_first:z", "wf-7:a"]);
     assert_eq!(listed[0].counts, FunctionCounts { queued: 3, delayed: 0, running: 2, parked: 1, dead: 4 });
     assert_eq!(listed[1].counts, FunctionCounts::default());
-    let asked = rig.store.find(&function("add"), rig.clock.now()).await.unwrap();
+    let asked = RegistryStore::find(&rig.store, &function("add"), rig.clock.now()).await.unwrap();
     assert_eq!(asked.as_ref(), listed.first(), "the list and the question agree");
 }
 
 #[tokio::test]
-async fn the_oldest_that_waits_is_found_in_the_stream_and_beside_it() {
+async fn the_call_that_has_waited_longest_is_found() {
     let rig = Rig::start().await;
     rig.store.define(definition("add")).await.unwrap();
-    let oldest = async || rig.store.list_functions().await.unwrap()[0].oldest_queued_at.map(Timestamp::as_millis);
+    let oldest = async || rig.store.list_functions().await.unwrap()[0].oldest_queued_at;
     assert_eq!(oldest().await, None);
-    let stream = "function:stream:__global__:add";
-    rig.ask(&["XADD", stream, "*", "init", "stream_initialization"]).await;
-    assert_eq!(oldest().await, None, "that is no call");
-    for (call, submitted_at) in [("c1", 100), ("c2", 200), ("c3", 300)] {
-        rig.keep_life(call, submitted_at).await;
-        rig.ask(&["XADD", stream, "*", "functionName", "add", "callId", call]).await;
-    }
-    assert_eq!(oldest().await, Some(100));
-    rig.ask(&["XREADGROUP", "GROUP", "group:add", "w1", "COUNT", "2", "STREAMS", stream, ">"]).await;
-    assert_eq!(oldest().await, Some(200), "what is delivered does not wait");
-    rig.ask(&["HSET", "towpath:calls", "c2", "it is over"]).await;
-    assert_eq!(oldest().await, Some(300), "what is over does not wait either");
-    rig.keep_life("c0", 50).await;
-    rig.ask(&["ZADD", &format!("towpath:ready:{ADD}"), "1", "c0"]).await;
-    assert_eq!(oldest().await, Some(50), "a call that was handed back has its place before them");
-    rig.ask(&["DEL", &format!("towpath:ready:{ADD}"), "towpath:calls"]).await;
-    rig.ask(&["XADD", stream, "7000000000000-0", "callId", "old", "timestamp", "42"]).await;
-    rig.ask(&["XREADGROUP", "GROUP", "group:add", "w1", "COUNT", "2", "STREAMS", stream, ">"]).await;
-    assert_eq!(oldest().await, Some(42), "an old caller's call waits since it says so");
+    let first = rig.clock.now();
+    rig.store.submit(new_call("c1", "add")).await.unwrap();
+    rig.advance_ms(100);
+    rig.store.submit(new_call("c2", "add")).await.unwrap();
+    assert_eq!(oldest().await, Some(first));
+    rig.claim("w1", "add", 1).await;
+    assert_eq!(oldest().await, Some(rig.clock.now()), "a call that runs does not wait");
 }
 
 #[tokio::test]
@@ -113,8 +105,10 @@ async fn workers_are_listed_by_id_with_what_they_hold() {
     rig.register("w2", &["add"]).await;
     rig.advance_ms(30_000);
     rig.register("w1", &["add", "sub"]).await;
-    rig.ask(&["HSET", &format!("towpath:busy:{ADD}"), "r:w1", "2", "p:w1", "1", "r:w2", "0", "r:gone", "5"]).await;
-    rig.ask(&["HSET", "towpath:busy:{function:stream:__global__:sub}", "r:w1", "1"]).await;
+    for (call, name) in [("c1", "add"), ("c2", "add"), ("c3", "sub")] {
+        rig.store.submit(new_call(call, name)).await.unwrap();
+        rig.claim("w1", name, 1).await;
+    }
     rig.register("w1", &["sub"]).await;
     let listed = rig.store.list_workers().await.unwrap();
     let shown: Vec<_> = listed.iter().map(|worker| (worker.worker_id.as_str(), worker.healthy, worker.running)).collect();
@@ -214,27 +208,23 @@ async fn a_removal_that_was_cut_short_is_completed_by_the_next() {
 }
 
 #[tokio::test]
-async fn answers_go_to_an_inbox_unless_a_healthy_worker_knows_none() {
+async fn a_healthy_legacy_worker_is_seen_in_its_scope() {
     let rig = Rig::start().await;
-    let add = function("add");
-    let all_take_inboxes = async || rig.store.serving(&add).await.unwrap().all_take_inboxes;
-    assert!(all_take_inboxes().await, "nobody is no obstacle");
+    let is_served = async |name: &str| rig.store.is_served_by_legacy(&function(name)).await.unwrap();
     rig.register("w1", &["add"]).await;
-    assert!(all_take_inboxes().await);
+    assert!(!is_served("add").await);
     rig.old_worker("worker-1-elno", &[]).await;
-    assert!(all_take_inboxes().await, "what was seen holds for a while");
+    assert!(!is_served("add").await, "a look counts for a while");
     rig.advance_ms(5_000);
-    assert!(!all_take_inboxes().await);
-    assert!(rig.store.serving(&function("wf-7:add")).await.unwrap().all_take_inboxes, "it serves another scope");
+    assert!(is_served("add").await && !is_served("wf-7:add").await);
     rig.advance_ms(25_000);
-    assert!(all_take_inboxes().await, "an unhealthy worker is not waited for");
-    rig.old_worker("worker-2-elno", &["proto", "2", "caps", "lease, inbox"]).await;
+    assert!(!is_served("add").await, "its heartbeat is too old");
+    rig.old_worker("worker-2-elno", &["proto", "2"]).await;
     rig.store.define(definition("sub")).await.unwrap();
-    assert!(all_take_inboxes().await);
-    rig.old_worker("worker-3-elno", &["proto", "2", "caps", "lease,inboxes"]).await;
-    assert!(all_take_inboxes().await);
+    assert!(!is_served("add").await, "that is a Towpath worker");
+    rig.old_worker("worker-3-elno", &[]).await;
     rig.store.define(definition("mul")).await.unwrap();
-    assert!(!all_take_inboxes().await, "a change of functions makes it look again");
+    assert!(is_served("add").await, "a change of functions makes it look again");
 }
 
 #[tokio::test]

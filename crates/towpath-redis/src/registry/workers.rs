@@ -16,8 +16,8 @@ use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, Offer, REMEMBERED_FO
 use super::functions::{Definition, Offered};
 use super::reply::{arguments, command, done, half_done, instant, next, read};
 use super::scripts;
-use super::wire::Served;
 use crate::definition::{OfferRecord, WorkerRecord};
+use crate::legacy::announce::Served;
 use crate::store::RedisStore;
 
 impl RedisStore {
@@ -33,16 +33,7 @@ impl RedisStore {
         self.write_worker(&worker_id, &record, &definitions, &dropped).await.map_err(half_done)?;
         self.shared.said.forget(&introduction.worker_id);
         self.shared.incarnation.introduced(&introduction, now);
-        self.begin_beside_old(&definitions).await;
         Ok(())
-    }
-
-    /// Old workers leave what they finished in the stream. Should one destroy the group, all of it would be read again.
-    async fn begin_beside_old(&self, definitions: &[FunctionDefinition]) {
-        let functions: Vec<FunctionKey> = definitions.iter().map(|definition| definition.key.clone()).collect();
-        if let Err(error) = self.look_beside_old(&functions).await {
-            tracing::debug!(%error, "whether old workers serve the functions of a new worker is not known; it is looked again");
-        }
     }
 
     async fn write_worker(
@@ -89,7 +80,7 @@ impl RedisStore {
 
     async fn let_go(&self, worker: &WorkerId, functions: &[FunctionKey]) -> Result<u64, StoreError> {
         self.withdraw_from_all(worker, functions, None).await?;
-        let handed_back = self.hand_back_all(worker).await?;
+        let handed_back = self.give_back_all(worker).await?;
         self.withdraw_from_wire(worker, functions).await?;
         let remove = [
             command("ZREM", &[self.shared.keys.heartbeats().as_str(), worker.as_str()]),
@@ -99,7 +90,7 @@ impl RedisStore {
         self.shared.news.forget_worker(worker);
         self.shared.said.forget(worker);
         self.shared.incarnation.left(worker);
-        self.shared.peers_seen.forget(functions);
+        self.shared.legacy.forget(functions);
         Ok(handed_back)
     }
 
@@ -159,7 +150,7 @@ impl RedisStore {
     async fn withdraw_from_all(&self, worker: &WorkerId, from: &[FunctionKey], silent_since: Option<i64>) -> Result<bool, StoreError> {
         let arguments = arguments![worker, silent_since.map(|at| at.to_string()).unwrap_or_default()];
         let arguments = &arguments;
-        let rooms: Vec<_> = from.iter().flat_map(|function| self.shards(function)).collect();
+        let rooms: Vec<_> = from.iter().flat_map(|function| self.partitions(function)).collect();
         let withdrawn = rooms.iter().map(|room| async move {
             let keys = &room.keys;
             let reply = self.shared.link.run(&scripts::WITHDRAW, &[&keys.definition, &keys.workers], arguments).await?;
@@ -173,7 +164,7 @@ impl RedisStore {
     async fn withdraw_from_wire(&self, worker: &WorkerId, functions: &[FunctionKey]) -> Result<(), StoreError> {
         let unsay = functions.iter().flat_map(|function| Served { worker, function }.withdraw());
         done(self.shared.link.ask_all(&unsay.collect::<Vec<_>>()).await?)?;
-        let rooms: Vec<_> = functions.iter().flat_map(|function| self.shards(function)).collect();
+        let rooms: Vec<_> = functions.iter().flat_map(|function| self.partitions(function)).collect();
         let leave = rooms.iter().map(|room| async move {
             let keys = &room.keys;
             self.shared.link.run(&scripts::LEAVE, &[&keys.stream], &arguments![keys.group, worker]).await
@@ -222,19 +213,18 @@ impl RedisStore {
                 healthy: now.since(last_heartbeat) < HEALTHY_FOR,
             });
         }
+        workers.extend(self.list_legacy_workers().await?);
+        workers.sort_by(|one, other| one.worker_id.cmp(&other.worker_id));
         Ok(workers)
     }
 
     /// How many calls each worker holds: of all functions, because it may hold calls of one that it no longer offers.
     async fn running_by_worker(&self) -> Result<HashMap<String, u64>, StoreError> {
-        let functions = self.functions_in_set().await?;
-        let busy: Vec<_> = functions.iter().map(|function| command("HGETALL", &[self.shared.keys.function(function).busy])).collect();
         let mut running = HashMap::new();
-        for reply in self.shared.link.ask_all(&busy).await? {
-            let counts: HashMap<String, i64> = read(reply)?;
-            for (field, count) in counts {
-                if let Some(worker) = field.strip_prefix("r:") {
-                    *running.entry(worker.to_owned()).or_default() += u64::try_from(count).unwrap_or(0);
+        for partition in self.all_partitions().await? {
+            for record in self.running(&partition).await? {
+                if let Some(holder) = &record.call.holder {
+                    *running.entry(holder.to_string()).or_default() += 1;
                 }
             }
         }

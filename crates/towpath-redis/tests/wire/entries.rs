@@ -1,4 +1,4 @@
-//! Entries as old callers write them, with what they leave out, and the replies that they get.
+//! Entries as legacy callers write them, with what they leave out, and the replies that they get.
 
 use serde_json::json;
 use towpath::Towpath;
@@ -12,7 +12,7 @@ async fn a_call_is_answered_whatever_its_entry_leaves_out() {
     let towpath = rig.towpath().await;
     let _worker = Ours::new().start(&towpath).await;
     for left_out in ["timeout", "inputItem", "functionName", "timestamp", "responseChannel"] {
-        let reply = rig.old_call(&["--without", left_out]).await;
+        let reply = rig.legacy_call(&["--without", left_out]).await;
         assert_eq!(reply["data"]["sum"], 42, "without {left_out}: {reply}");
     }
 }
@@ -22,19 +22,19 @@ async fn a_caller_of_generation_b_that_waits_for_ever_gets_its_answer() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
     let _worker = Ours::new().scope("fnAddWorkflow001").start(&towpath).await;
-    let reply = rig.old_call(&["--scope", "fnAddWorkflow001", "--without", "timeout", "--patience-s", "0"]).await;
+    let reply = rig.legacy_call(&["--scope", "fnAddWorkflow001", "--without", "timeout", "--patience-s", "0"]).await;
     assert_eq!(reply["data"]["sum"], 42, "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_caller_hears_only_of_the_last_attempt() {
+async fn a_legacy_caller_hears_only_of_the_last_attempt() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
     let ours = Ours::new().fails_twice();
     let runs = ours.runs.clone();
     let _worker = ours.start(&towpath).await;
-    rig.old_entry("call-1", &[]);
-    assert_eq!(rig.old_answer("call-1")["data"]["sum"], 42);
+    rig.legacy_entry("call-1", &[]);
+    assert_eq!(rig.legacy_answer("call-1")["data"]["sum"], 42);
     assert_eq!(runs.of("call-1"), 3);
 }
 
@@ -46,32 +46,53 @@ async fn a_call_is_answered_whatever_its_timeout_says() {
     // Who waits for ever says 0.
     for (number, timeout) in ["0", "", "soon", "-1", "1e4", "30000.5", "18446744073709551615", "99999999999999999999"].iter().enumerate() {
         let call_id = format!("call-{number}");
-        rig.old_entry(&call_id, &["timeout", timeout]);
-        assert_eq!(rig.old_answer(&call_id)["data"]["sum"], 42, "timeout '{timeout}'");
+        rig.legacy_entry(&call_id, &["timeout", timeout]);
+        assert_eq!(rig.legacy_answer(&call_id)["data"]["sum"], 42, "timeout '{timeout}'");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn params_that_are_no_json_are_answered_with_an_error() {
+async fn params_that_are_not_json_are_answered_with_an_error_and_never_delivered() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
-    let _worker = Ours::new().start(&towpath).await;
-    for (number, params) in ["", "{", "[object Object]", "null", "{\"a\": \"two\"}"].iter().enumerate() {
+    let handler = |_: serde_json::Value, _: towpath::CallContext| async { Ok(Sum { sum: 42 }) };
+    let _worker = towpath.worker().function(ADD, handler).start().await.expect("the server is there");
+    for (number, params) in ["", "{", "[object Object]"].iter().enumerate() {
         let call_id = format!("call-{number}");
         let list = reply_list(&call_id);
         rig.cli(&["XADD", STREAM, "*", "callId", &call_id, "params", params, "responseChannel", &list]);
-        let reply = rig.old_answer(&call_id);
+        let reply = rig.legacy_answer(&call_id);
+        assert_eq!((&reply["success"], &reply["code"]), (&json!(false), &json!("invalid_params")), "params '{params}': {reply}");
+        assert!(reply["error"].as_str().is_some_and(|text| text.contains("JSON")), "params '{params}': {reply}");
+        let call_id = towpath::CallId::new(call_id).expect("an id");
+        let view = towpath.store().call(&call_id).await.expect("the server is there").expect("it is known");
+        assert_eq!((view.call.state, view.call.delivery), (towpath::CallState::Failed, 0));
+    }
+    rig.legacy_entry("call-sound", &[]);
+    assert_eq!(rig.legacy_answer("call-sound")["success"], true);
+    rig.until_nothing_pends();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn params_that_do_not_fit_are_answered_with_an_error() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let _worker = Ours::new().start(&towpath).await;
+    for (number, params) in ["null", "{\"a\": \"two\"}"].iter().enumerate() {
+        let call_id = format!("call-{number}");
+        let list = reply_list(&call_id);
+        rig.cli(&["XADD", STREAM, "*", "callId", &call_id, "params", params, "responseChannel", &list]);
+        let reply = rig.legacy_answer(&call_id);
         assert_eq!(reply["success"], false, "params '{params}': {reply}");
-        assert!(reply["error"].as_str().is_some_and(|text| !text.is_empty()), "params '{params}': {reply}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_is_told_to_an_old_caller_as_plain_text() {
+async fn an_error_is_told_to_a_legacy_caller_as_plain_text() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
     let _worker = Ours::new().fails_with("no such order").start(&towpath).await;
-    let reply = rig.old_call(&[]).await;
+    let reply = rig.legacy_call(&[]).await;
     assert_eq!(reply["success"], false);
     assert_eq!(reply["error"], json!("no such order"));
     assert!(reply["callId"].is_string() && reply["timestamp"].is_i64(), "{reply}");
@@ -88,24 +109,24 @@ async fn entries_that_are_no_calls_are_acknowledged_and_not_tried_again() {
     rig.cli(&["XADD", STREAM, "*", "init", "stream_initialization", "timestamp", "1794765741330"]);
     rig.cli(&["XADD", STREAM, "*", "callId", "", "params", "{}"]);
     rig.cli(&["XADD", STREAM, "*", "callId", "two\nlines", "params", "{}"]);
-    rig.old_entry("call-1", &[]);
-    assert_eq!(rig.old_answer("call-1")["data"]["sum"], 42);
+    rig.legacy_entry("call-1", &[]);
+    assert_eq!(rig.legacy_answer("call-1")["data"]["sum"], 42);
     rig.until_nothing_pends();
     assert_eq!(runs.ids(), ["call-1"]);
     until("they are gone", SOON, || !rig.entries().contains("init"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_entry_that_an_old_worker_writes_when_it_starts_disturbs_nobody() {
+async fn the_entry_that_a_legacy_worker_writes_when_it_starts_disturbs_nobody() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
     let ours = Ours::new();
     let runs = ours.runs.clone();
     let _worker = ours.start(&towpath).await;
-    let mut old = rig.old_worker(&["--init-entry"]).await;
-    old.order("leave").await;
-    old.hear("left").await;
-    assert_eq!(rig.old_call(&[]).await["data"]["sum"], 42);
+    let mut legacy = rig.legacy_worker(&["--init-entry"]).await;
+    legacy.order("leave").await;
+    legacy.hear("left").await;
+    assert_eq!(rig.legacy_call(&[]).await["data"]["sum"], 42);
     assert_eq!(runs.ids().len(), 1);
 }
 
@@ -114,25 +135,25 @@ async fn an_answer_is_kept_for_a_minute_and_then_goes() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
     let _worker = Ours::new().start(&towpath).await;
-    rig.old_entry("call-1", &[]);
-    rig.old_answer("call-1");
+    rig.legacy_entry("call-1", &[]);
+    rig.legacy_answer("call-1");
     let left_ms: i64 = rig.cli(&["PTTL", &reply_list("call-1")]).parse().expect("a number");
     assert!((1..=60_000).contains(&left_ms), "{left_ms}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_call_whose_time_is_over_is_answered_and_not_run() {
+async fn a_legacy_call_whose_time_is_over_is_answered_and_not_run() {
     let rig = Rig::start();
-    rig.old_entry("call-1", &["timeout", "1"]);
-    rig.old_entry("call-2", &["timeout", "30000"]);
+    rig.legacy_entry("call-1", &["timeout", "1"]);
+    rig.legacy_entry("call-2", &["timeout", "30000"]);
     let towpath = rig.towpath().await;
     let ours = Ours::new();
     let runs = ours.runs.clone();
     let _worker = ours.start(&towpath).await;
-    let reply = rig.old_answer("call-1");
+    let reply = rig.legacy_answer("call-1");
     assert_eq!(reply["success"], false, "{reply}");
     assert!(reply["error"].as_str().is_some_and(|text| text.contains("timed out")), "{reply}");
-    assert_eq!(rig.old_answer("call-2")["data"]["sum"], 42);
+    assert_eq!(rig.legacy_answer("call-2")["data"]["sum"], 42);
     assert_eq!(runs.ids(), ["call-2"]);
 }
 
@@ -141,8 +162,8 @@ async fn an_answer_is_marked_as_sent_for_workers_of_generation_b() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
     let _worker = Ours::new().start(&towpath).await;
-    rig.old_entry("call-1", &[]);
-    rig.old_answer("call-1");
+    rig.legacy_entry("call-1", &[]);
+    rig.legacy_answer("call-1");
     assert_eq!(rig.cli(&["GET", "function:response:sent:call-1"]), "1");
     let left_s: i64 = rig.cli(&["TTL", "function:response:sent:call-1"]).parse().expect("a number");
     assert!((1..=60).contains(&left_s), "{left_s}");
@@ -156,24 +177,24 @@ async fn an_answer_goes_to_reply_lists_only() {
     let runs = ours.runs.clone();
     let _worker = ours.start(&towpath).await;
     rig.cli(&["XADD", STREAM, "*", "callId", "call-1", "params", "{\"a\":2,\"b\":40}", "responseChannel", "bull:jobs:wait"]);
-    rig.old_entry("call-2", &[]);
-    rig.old_answer("call-2");
+    rig.legacy_entry("call-2", &[]);
+    rig.legacy_answer("call-2");
     runs.reach(2).await;
     rig.until_nothing_pends();
     assert_eq!(rig.cli(&["EXISTS", "bull:jobs:wait"]), "0", "a key of somebody else");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_id_that_both_an_old_and_a_new_caller_use_is_one_call() {
+async fn an_id_that_both_a_legacy_and_a_new_caller_use_is_one_call() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
     let ours = Ours::new();
     let runs = ours.runs.clone();
     let _worker = ours.start(&towpath).await;
     let first: Sum = call_as(&towpath, "call-1").await;
-    rig.old_entry("call-1", &[]);
-    rig.old_entry("call-2", &[]);
-    rig.old_answer("call-2");
+    rig.legacy_entry("call-1", &[]);
+    rig.legacy_entry("call-2", &[]);
+    rig.legacy_answer("call-2");
     rig.until_nothing_pends();
     assert_eq!((first.sum, runs.of("call-1")), (42, 1));
 }

@@ -1,4 +1,4 @@
-//! The consumer group: an old worker makes it at the end of the stream, and destroys it for everybody when it leaves.
+//! The consumer group: a legacy worker makes it at the end of the stream, and destroys it for everybody when it leaves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,34 +30,33 @@ fn entries_of(rig: &Rig) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_wait_outlive_an_old_worker_that_destroys_the_group() {
+async fn calls_that_wait_outlive_a_legacy_worker_that_destroys_the_group() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
     let gate = Arc::new(Semaphore::new(0));
     let ours = Ours::new().behind(&gate).concurrency(1);
     let runs = ours.runs.clone();
     let _worker = ours.start(&towpath).await;
-    let mut old = rig.old_worker(&["--hold"]).await;
-    // One in our hands, one in the old worker's, the others wait.
+    let mut legacy = rig.legacy_worker(&["--hold"]).await;
+    // One in our hands, one in the legacy worker's, the others wait.
     let mut calls = vec![call(&towpath), call(&towpath)];
     runs.reach(1).await;
-    let held = old.hear("took").await["fields"]["callId"].take();
+    let held = legacy.hear("took").await["fields"]["callId"].take();
     calls.extend((0..4).map(|_| call(&towpath)));
     for number in 0..3 {
-        rig.old_entry(&format!("old-{number}"), &[]);
+        rig.legacy_entry(&format!("legacy-{number}"), &[]);
     }
-    // The one in our hands leaves it when it is written down.
-    until("all others are in the stream", SOON, || entries_of(&rig) >= 8);
-    old.order("leave").await;
-    old.hear("left").await;
+    until("all others wait", SOON, || rig.waiting() + entries_of(&rig) >= 8);
+    legacy.order("leave").await;
+    legacy.hear("left").await;
     rig.until_the_group_is_there();
     gate.add_permits(9);
     answered(calls).await;
     for number in 0..3 {
-        assert_eq!(rig.old_answer(&format!("old-{number}"))["data"]["sum"], 42);
+        assert_eq!(rig.legacy_answer(&format!("legacy-{number}"))["data"]["sum"], 42);
     }
     let mut ids = runs.ids();
-    assert!(ids.contains(&held.as_str().expect("an id").to_owned()), "what the old worker held and never answered is run");
+    assert!(ids.contains(&held.as_str().expect("an id").to_owned()), "what the legacy worker held and never answered is run");
     ids.sort();
     ids.dedup();
     assert_eq!((ids.len(), runs.ids().len()), (9, 9), "each ran once");
@@ -72,17 +71,17 @@ async fn a_call_that_runs_goes_on_when_the_group_is_destroyed() {
     let runs = ours.runs.clone();
     let _worker = ours.start(&towpath).await;
     let ours_calls = call(&towpath);
-    rig.old_entry("old-1", &[]);
+    rig.legacy_entry("legacy-1", &[]);
     runs.reach(2).await;
     rig.cli(&["XGROUP", "DESTROY", STREAM, GROUP]);
     rig.until_the_group_is_there();
     // It comes after them in the stream: when it runs, all before it were seen again.
-    rig.old_entry("old-2", &[]);
+    rig.legacy_entry("legacy-2", &[]);
     runs.reach(3).await;
     gate.add_permits(3);
     answered(vec![ours_calls]).await;
-    assert_eq!(rig.old_answer("old-1")["data"]["sum"], 42);
-    assert_eq!(rig.old_answer("old-2")["data"]["sum"], 42);
+    assert_eq!(rig.legacy_answer("legacy-1")["data"]["sum"], 42);
+    assert_eq!(rig.legacy_answer("legacy-2")["data"]["sum"], 42);
     assert_eq!(runs.ids().len(), 3, "nothing ran again: {:?}", runs.ids());
 }
 
@@ -95,56 +94,56 @@ async fn what_is_finished_does_not_run_again_when_the_group_is_made_anew() {
     let _worker = ours.start(&towpath).await;
     answered((0..5).map(|_| call(&towpath)).collect()).await;
     for number in 0..5 {
-        rig.old_entry(&format!("old-{number}"), &[]);
-        rig.old_answer(&format!("old-{number}"));
+        rig.legacy_entry(&format!("legacy-{number}"), &[]);
+        rig.legacy_answer(&format!("legacy-{number}"));
     }
     rig.cli(&["XGROUP", "DESTROY", STREAM, GROUP]);
     rig.until_the_group_is_there();
-    rig.old_entry("old-last", &[]);
-    rig.old_answer("old-last");
+    rig.legacy_entry("legacy-last", &[]);
+    rig.legacy_answer("legacy-last");
     assert_eq!(runs.ids().len(), 11, "{:?}", runs.ids());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_worker_that_comes_after_the_group_was_made_anew_is_not_given_what_is_finished() {
+async fn a_legacy_worker_that_comes_after_the_group_was_made_anew_is_not_given_what_is_finished() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
     let worker = Ours::new().start(&towpath).await;
     answered((0..5).map(|_| call(&towpath)).collect()).await;
-    rig.old_entry("old-1", &[]);
-    rig.old_answer("old-1");
-    // Nobody reads when the group is destroyed and an old worker comes.
+    rig.legacy_entry("legacy-1", &[]);
+    rig.legacy_answer("legacy-1");
+    // Nobody reads when the group is destroyed and a legacy worker comes.
     worker.drain().await;
     rig.cli(&["XGROUP", "DESTROY", STREAM, GROUP]);
     let again = Ours::new();
     let runs = again.runs.clone();
     let gate = Arc::new(Semaphore::new(0));
-    // Busy with a call of its own, it leaves the stream to the old worker.
+    // Busy with a call of its own, it leaves the stream to the legacy worker.
     let again = again.concurrency(1).behind(&gate).start(&towpath).await;
     let busy = call(&towpath);
     runs.reach(1).await;
-    let mut old = rig.old_worker(&[]).await;
-    rig.old_entry("old-2", &[]);
-    rig.old_answer("old-2");
-    old.order("leave").await;
-    assert_eq!(old.took().await, ["old-2"]);
+    let mut legacy = rig.legacy_worker(&[]).await;
+    rig.legacy_entry("legacy-2", &[]);
+    rig.legacy_answer("legacy-2");
+    legacy.order("leave").await;
+    assert_eq!(legacy.took().await, ["legacy-2"]);
     gate.add_permits(1);
     answered(vec![busy]).await;
     again.drain().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_an_old_worker_passed_over_by_its_new_group_are_found() {
+async fn calls_that_a_legacy_worker_passed_over_by_its_new_group_are_found() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
-    // The function is known, and nobody serves it.
+    // The function is known, and has no worker.
     Ours::new().start(&towpath).await.drain().await;
     let calls: Vec<Calling> = (0..3).map(|_| call(&towpath)).collect();
-    until("they wait", SOON, || entries_of(&rig) == 3);
+    until("they wait", SOON, || rig.waiting() == 3);
     rig.cli(&["XGROUP", "DESTROY", STREAM, GROUP]);
-    let old = rig.old_worker(&[]).await;
-    assert_eq!(rig.old_call(&[]).await["data"]["sum"], 42, "its group begins at the end of the stream");
-    old.kill().await;
+    let mut legacy = rig.legacy_worker(&["--hold"]).await;
+    legacy.hear("took").await;
+    legacy.kill().await;
     let ours = Ours::new();
     let runs = ours.runs.clone();
     let _worker = ours.start(&towpath).await;
@@ -154,15 +153,15 @@ async fn calls_that_an_old_worker_passed_over_by_its_new_group_are_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_old_workers_that_leave_one_after_the_other_cost_nothing() {
+async fn two_legacy_workers_that_leave_one_after_the_other_cost_nothing() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
     let ours = Ours::new();
     let runs = ours.runs.clone();
     let _worker = ours.start(&towpath).await;
-    let mut first = rig.old_worker(&["--hold"]).await;
+    let mut first = rig.legacy_worker(&["--hold"]).await;
     // The group that the first destroys ends the second, which destroys the next one.
-    let mut second = rig.old_worker(&["--hold", "--worker-id", "worker-2"]).await;
+    let mut second = rig.legacy_worker(&["--hold", "--worker-id", "worker-2"]).await;
     let calls: Vec<Calling> = (0..20).map(|_| call(&towpath)).collect();
     first.order("leave").await;
     first.hear("left").await;
@@ -175,39 +174,39 @@ async fn two_old_workers_that_leave_one_after_the_other_cost_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_old_worker_finished_does_not_run_again_when_it_leaves() {
+async fn what_a_legacy_worker_finished_does_not_run_again_when_it_leaves() {
     let rig = Rig::start();
-    let mut old = rig.old_worker(&[]).await;
+    let mut legacy = rig.legacy_worker(&[]).await;
     for number in 0..3 {
-        rig.old_entry(&format!("old-{number}"), &[]);
-        rig.old_answer(&format!("old-{number}"));
+        rig.legacy_entry(&format!("legacy-{number}"), &[]);
+        rig.legacy_answer(&format!("legacy-{number}"));
     }
     let towpath = rig.towpath().await;
     let ours = Ours::new();
     let runs = ours.runs.clone();
     let _worker = ours.start(&towpath).await;
-    old.order("leave").await;
-    old.hear("left").await;
+    legacy.order("leave").await;
+    legacy.hear("left").await;
     rig.until_the_group_is_there();
-    rig.old_entry("old-last", &[]);
-    rig.old_answer("old-last");
-    assert_eq!(runs.ids(), ["old-last"], "the others were answered long ago");
+    rig.legacy_entry("legacy-last", &[]);
+    rig.legacy_answer("legacy-last");
+    assert_eq!(runs.ids(), ["legacy-last"], "the others were answered long ago");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_wait_while_the_only_worker_an_old_one_starts_again_are_run_by_it() {
+async fn calls_that_wait_while_the_only_worker_a_legacy_one_starts_again_are_run_by_it() {
     let rig = Rig::start();
-    let mut old = rig.old_worker(&[]).await;
+    let mut legacy = rig.legacy_worker(&[]).await;
     let towpath = rig.towpath().await;
     answered(vec![call(&towpath)]).await;
-    old.order("leave").await;
-    old.hear("left").await;
+    legacy.order("leave").await;
+    legacy.hear("left").await;
     let calls: Vec<Calling> = (0..3).map(|_| call(&towpath)).collect();
-    until("they wait", SOON, || rig.entries().matches("callId").count() >= 3);
+    until("they wait", SOON, || rig.waiting() == 3);
     // It makes the group again, at the end of the stream.
-    let mut old = rig.old_worker(&[]).await;
+    let mut legacy = rig.legacy_worker(&[]).await;
     let found = tokio::time::timeout(FOUND_WITHIN, answered(calls)).await;
     assert!(found.is_ok(), "nobody runs them");
-    old.order("leave").await;
-    assert_eq!(old.took().await.len(), 3);
+    legacy.order("leave").await;
+    assert_eq!(legacy.took().await.len(), 3);
 }

@@ -47,7 +47,7 @@ async fn the_page_about_keys_names_every_key_that_is_written() {
     let rig = Rig::start();
     let (here, there) = (rig.towpath().await, rig.towpath().await);
     let _worker = Ours::new().start(&there).await;
-    let _old = rig.old_worker(&["--generation", "b", "--worker-id", "worker-2"]).await;
+    let _old = rig.legacy_worker(&["--generation", "b", "--worker-id", "worker-2"]).await;
     let _fails = there
         .worker()
         .function("fails", |(): (), _| async { Err::<(), _>(HandlerError::retryable("no_luck", "not today")) })
@@ -75,8 +75,8 @@ async fn the_page_about_keys_names_every_key_that_is_written() {
     }
     here.call::<(), _>("reports", &()).await.expect("it is answered");
     here.call::<(), _>("fails", &()).await.expect_err("it always fails");
-    rig.old_entry("call-1", &[]);
-    rig.old_answer("call-1");
+    rig.legacy_entry("call-1", &[]);
+    rig.legacy_answer("call-1");
     let written = format!("{}\n{limits}", rig.cli(&["KEYS", "*"]));
     let missing: Vec<&str> = written.lines().filter(|key| !PAGE.contains(&as_on_the_page(key))).collect();
     assert_eq!(missing, Vec::<&str>::new(), "write them down in docs/redis-keys.md");

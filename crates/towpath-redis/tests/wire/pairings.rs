@@ -1,4 +1,4 @@
-//! Old and new callers with old and new workers: all four pairings.
+//! Legacy and new callers with legacy and new workers: all four pairings.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use towpath::{CallError, CallId, CallState, Towpath};
 
-use crate::rig::{ADD, Add, Ours, Peer, Rig, Sum, reply_list};
+use crate::rig::{ADD, Add, Ours, Peer, Rig, STREAM, Sum, reply_list};
 
 const TWO_AND_FORTY: Add = Add { a: 2, b: 40 };
 
@@ -17,12 +17,12 @@ async fn state_of(towpath: &Towpath, call_id: &str) -> CallState {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_caller_gets_its_answer_from_a_worker_of_ours() {
+async fn a_legacy_caller_gets_its_answer_from_a_worker_of_ours() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
     let _worker = Ours::new().start(&towpath).await;
     for seed in ["first", "second"] {
-        let mut caller = rig.old_caller(&["--seed", seed]);
+        let mut caller = rig.legacy_caller(&["--seed", seed]);
         let call_id = caller.hear("called").await["callId"].take();
         let reply = caller.hear("answer").await["reply"].take();
         assert!(reply["timestamp"].is_i64(), "{reply}");
@@ -33,31 +33,31 @@ async fn an_old_caller_gets_its_answer_from_a_worker_of_ours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_caller_finds_the_function_of_its_workflow() {
+async fn a_legacy_caller_finds_the_function_of_its_workflow() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
     let _worker = Ours::new().scope("fnAddWorkflow001").start(&towpath).await;
-    let reply = rig.old_call(&["--scope", "fnAddWorkflow001"]).await;
+    let reply = rig.legacy_call(&["--scope", "fnAddWorkflow001"]).await;
     assert_eq!(reply["data"]["sum"], 42, "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_caller_finds_nobody_after_our_worker_has_left() {
+async fn a_legacy_caller_finds_nobody_after_our_worker_has_left() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
     let worker = Ours::new().start(&towpath).await;
-    assert_eq!(rig.old_call(&[]).await["success"], true);
+    assert_eq!(rig.legacy_call(&[]).await["success"], true);
     worker.drain().await;
-    rig.old_caller(&[]).hear("not found").await;
+    rig.legacy_caller(&[]).hear("not found").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_of_ours_gets_its_answer_from_an_old_worker_of_either_generation() {
+async fn a_caller_of_ours_gets_its_answer_from_a_legacy_worker_of_either_generation() {
     for generation in ["a", "b"] {
         let rig = Rig::start();
-        let mut worker = rig.old_worker(&["--generation", generation]).await;
+        let mut worker = rig.legacy_worker(&["--generation", generation]).await;
         let towpath = rig.towpath().await;
-        let sum: Sum = towpath.call(ADD, &TWO_AND_FORTY).await.expect("an old worker answers");
+        let sum: Sum = towpath.call(ADD, &TWO_AND_FORTY).await.expect("a legacy worker answers");
         assert_eq!(sum, Sum { sum: 42 }, "generation {generation}");
         let call_id = worker.hear("took").await["fields"]["callId"].take();
         let call_id = call_id.as_str().expect("an id");
@@ -68,23 +68,23 @@ async fn a_caller_of_ours_gets_its_answer_from_an_old_worker_of_either_generatio
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_worker_is_sent_all_seven_fields_and_a_list_of_the_calls_own() {
+async fn a_legacy_worker_is_sent_all_seven_fields_and_a_list_of_the_calls_own() {
     let rig = Rig::start();
-    let mut worker = rig.old_worker(&[]).await;
+    let mut worker = rig.legacy_worker(&[]).await;
     let towpath = rig.towpath().await;
     for item in [None, Some(json!({"json": {"body": 1}, "pairedItem": {"item": 0}}))] {
         let call = towpath.call::<Sum, _>(ADD, &TWO_AND_FORTY);
         let call = if let Some(item) = &item { call.input_item(item) } else { call };
-        call.await.expect("an old worker answers");
+        call.await.expect("a legacy worker answers");
         let fields = worker.hear("took").await["fields"].take();
         let text = |name: &str| fields[name].as_str().unwrap_or_else(|| panic!("no {name} in {fields}")).to_owned();
         let parsed = |name: &str| serde_json::from_str::<Value>(&text(name)).unwrap_or_else(|_| panic!("{name} is no JSON in {fields}"));
         assert_eq!(text("functionName"), ADD);
         assert_eq!(parsed("params"), json!({"a": 2, "b": 40}));
-        assert_eq!(text("responseChannel"), reply_list(&text("callId")), "an old worker knows no inbox");
+        assert_eq!(text("responseChannel"), reply_list(&text("callId")), "a legacy worker knows no inbox");
         assert_eq!(text("timeout"), "30000");
         assert!(text("timestamp").parse::<u64>().is_ok_and(|ms| ms > 1_700_000_000_000), "{fields}");
-        // Old workers read it without looking whether it is there.
+        // Legacy workers read it without looking whether it is there.
         assert_eq!(parsed("inputItem"), item.unwrap_or_else(|| json!({})));
     }
 }
@@ -92,27 +92,27 @@ async fn an_old_worker_is_sent_all_seven_fields_and_a_list_of_the_calls_own() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_without_a_call_id_is_the_answer_to_the_call_of_its_list() {
     let rig = Rig::start();
-    let _worker = rig.old_worker(&["--bare-reply"]).await;
+    let _worker = rig.legacy_worker(&["--bare-reply"]).await;
     let towpath = rig.towpath().await;
-    let sum: Sum = towpath.call(ADD, &TWO_AND_FORTY).await.expect("an old worker answers");
+    let sum: Sum = towpath.call(ADD, &TWO_AND_FORTY).await.expect("a legacy worker answers");
     assert_eq!(sum, Sum { sum: 42 });
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_error_of_an_old_worker_is_the_error_of_the_call() {
+async fn the_error_of_a_legacy_worker_is_the_error_of_the_call() {
     let rig = Rig::start();
-    let mut worker = rig.old_worker(&["--fail", "no such order"]).await;
+    let mut worker = rig.legacy_worker(&["--fail", "no such order"]).await;
     let towpath = rig.towpath().await;
     let error = towpath.call::<Sum, _>(ADD, &TWO_AND_FORTY).await.expect_err("the worker fails");
     let CallError::Failed { call_id, failure, .. } = error else { panic!("{error:?}") };
     assert_eq!(failure.message, "no such order");
     assert!(state_of(&towpath, call_id.as_str()).await.has_ended());
     worker.order("leave").await;
-    assert_eq!(worker.took().await, [call_id.as_str()], "an old worker's error is final");
+    assert_eq!(worker.took().await, [call_id.as_str()], "a legacy worker's error is final");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_call_runs_once_when_old_and_new_callers_and_workers_share_a_stream() {
+async fn each_call_runs_once_when_legacy_and_new_callers_and_workers_share_a_stream() {
     const EACH: usize = 40;
     for generation in ["a", "b"] {
         let rig = Rig::start();
@@ -120,15 +120,15 @@ async fn each_call_runs_once_when_old_and_new_callers_and_workers_share_a_stream
         let ours = Ours::new().concurrency(2);
         let runs = ours.runs.clone();
         let worker;
-        let mut old;
+        let mut legacy;
         if generation == "a" {
-            old = rig.old_worker(&["--generation", "a"]).await;
+            legacy = rig.legacy_worker(&["--generation", "a"]).await;
             worker = ours.start(&towpath).await;
         } else {
             worker = ours.start(&towpath).await;
-            old = rig.old_worker(&["--generation", "b", "--consumer", "consumer-1794765840668-5irpxa9iw45"]).await;
+            legacy = rig.legacy_worker(&["--generation", "b", "--consumer", "consumer-1794765840668-5irpxa9iw45"]).await;
         }
-        let mut caller = rig.old_caller(&["--count", &EACH.to_string()]);
+        let mut caller = rig.legacy_caller(&["--count", &EACH.to_string()]);
         let calls: Vec<_> = (0..EACH).map(|_| tokio::spawn(towpath.call::<Sum, _>(ADD, &TWO_AND_FORTY).into_future())).collect();
         for call in calls {
             assert_eq!(call.await.expect("it does not panic").expect("it is answered"), Sum { sum: 42 });
@@ -137,24 +137,24 @@ async fn each_call_runs_once_when_old_and_new_callers_and_workers_share_a_stream
             assert_eq!(caller.hear("answer").await["reply"]["data"]["sum"], 42);
         }
         worker.drain().await;
-        let taken = times_taken(&mut old, runs.ids()).await;
+        let taken = times_taken(&mut legacy, runs.ids()).await;
         assert_eq!(taken.len(), 2 * EACH);
         assert!(taken.values().all(|times| *times == 1), "{taken:?}");
     }
 }
 
-/// How often each call was taken, by our workers and by an old one that leaves.
-async fn times_taken(old: &mut Peer, ours: Vec<String>) -> HashMap<String, usize> {
-    old.order("leave").await;
+/// How often each call was taken, by our workers and by a legacy one that leaves.
+async fn times_taken(legacy: &mut Peer, ours: Vec<String>) -> HashMap<String, usize> {
+    legacy.order("leave").await;
     let mut taken = HashMap::new();
-    for call_id in old.took().await.into_iter().chain(ours) {
+    for call_id in legacy.took().await.into_iter().chain(ours) {
         *taken.entry(call_id).or_default() += 1;
     }
     taken
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_of_ours_gets_its_answer_from_a_worker_of_ours_through_its_inbox() {
+async fn a_call_between_towpath_processes_uses_no_key_of_legacy_peers() {
     let rig = Rig::start();
     let (here, there) = (rig.towpath().await, rig.towpath().await);
     let gate = Arc::new(Semaphore::new(0));
@@ -163,29 +163,29 @@ async fn a_caller_of_ours_gets_its_answer_from_a_worker_of_ours_through_its_inbo
     let _worker = ours.start(&there).await;
     let call = tokio::spawn(here.call::<Sum, _>(ADD, &TWO_AND_FORTY).into_future());
     runs.reach(1).await;
-    // The record outlives the entry, which leaves the stream when the delivery is written down.
-    let record = rig.cli(&["HVALS", "towpath:calls"]);
-    assert!(record.contains("function:response:inbox:"), "no list is made for a single answer: {record}");
+    let is_untouched = || rig.cli(&["XLEN", STREAM]) == "0" && rig.cli(&["KEYS", "function:response:*"]).is_empty();
+    assert!(is_untouched());
     gate.add_permits(1);
     assert_eq!(call.await.expect("it does not panic").expect("it is answered"), Sum { sum: 42 });
+    assert!(is_untouched());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_worker_that_comes_later_answers_calls_that_already_wait() {
+async fn a_legacy_worker_that_comes_later_answers_calls_that_already_wait() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
     // The function is known, and for now nobody serves it.
     Ours::new().start(&towpath).await.drain().await;
     let call = tokio::spawn(towpath.call::<Sum, _>(ADD, &TWO_AND_FORTY).into_future());
-    towpath_redis_testing::until("the call waits", crate::rig::SOON, || rig.entries().contains("callId"));
-    let _worker = rig.old_worker(&[]).await;
+    towpath_redis_testing::until("the call waits", crate::rig::SOON, || rig.waiting() == 1);
+    let _worker = rig.legacy_worker(&[]).await;
     assert_eq!(call.await.expect("it does not panic").expect("it is answered"), Sum { sum: 42 });
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_detached_call_is_answered_by_an_old_worker_while_its_caller_is_away() {
+async fn a_detached_call_is_answered_by_a_legacy_worker_while_its_caller_is_away() {
     let rig = Rig::start();
-    let mut worker = rig.old_worker(&["--hold"]).await;
+    let mut worker = rig.legacy_worker(&["--hold"]).await;
     let here = rig.towpath().await;
     let call_id = here.call::<Sum, _>(ADD, &TWO_AND_FORTY).detach().await.expect("it is taken").call_id().to_string();
     worker.hear("took").await;

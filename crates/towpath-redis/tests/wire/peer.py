@@ -1,4 +1,4 @@
-"""What old peers have in common: an ordinary Redis client, and lines of JSON to the test that started them."""
+"""What legacy peers have in common: an ordinary Redis client, and lines of JSON to the test that started them."""
 
 import json
 import os
@@ -13,7 +13,7 @@ except ImportError:
 
 
 def connect(port):
-    # Some versions give up a blocking read after a few seconds and send it again; an old peer waits as long as it said.
+    # Some versions give up a blocking read after a few seconds and send it again; a legacy peer waits as long as it said.
     return redis.Redis(host="127.0.0.1", port=port, decode_responses=True, socket_timeout=None)
 
 

@@ -1,4 +1,4 @@
-//! Old workers as they stand in the registry: little is said, sometimes late, under names of their own choice.
+//! Legacy workers as they stand in the registry: little is said, sometimes late, under names of their own choice.
 
 use towpath::{CallError, Towpath};
 use towpath_redis::Timing;
@@ -14,7 +14,7 @@ async fn call(towpath: &Towpath) -> Result<Sum, CallError> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_says_nothing_but_its_heartbeat_is_called() {
     let rig = Rig::start();
-    let mut worker = rig.old_worker(&["--meta-expired"]).await;
+    let mut worker = rig.legacy_worker(&["--meta-expired"]).await;
     let towpath = rig.towpath().await;
     assert_eq!(call(&towpath).await, Ok(Sum { sum: 42 }));
     let fields = worker.hear("took").await["fields"].take();
@@ -31,11 +31,11 @@ async fn ids_and_consumers_of_any_form_are_taken_as_they_are() {
         ("n8n main:7 {a}", "no worker\tid: {b}"),
     ];
     for (worker, consumer) in names {
-        let mut old = rig.old_worker(&["--generation", "b", "--worker-id", worker, "--consumer", consumer]).await;
-        let sum: Sum = towpath.call(ADD, &Add { a: 2, b: 40 }).await.expect("an old worker answers");
+        let mut legacy = rig.legacy_worker(&["--generation", "b", "--worker-id", worker, "--consumer", consumer]).await;
+        let sum: Sum = towpath.call(ADD, &Add { a: 2, b: 40 }).await.expect("a legacy worker answers");
         assert_eq!(sum, Sum { sum: 42 }, "{worker} as {consumer}");
-        old.order("leave").await;
-        old.hear("left").await;
+        legacy.order("leave").await;
+        legacy.hear("left").await;
     }
 }
 
@@ -50,7 +50,7 @@ async fn names_that_cannot_be_worker_ids_disturb_nobody() {
     rig.cli(&["XGROUP", "CREATECONSUMER", STREAM, GROUP, "two\nlines"]);
     rig.cli(&["XREADGROUP", "GROUP", GROUP, "two\nlines", "COUNT", "1", "STREAMS", STREAM, ">"]);
     assert_eq!(call(&towpath).await, Ok(Sum { sum: 42 }));
-    assert_eq!(rig.old_call(&[]).await["data"]["sum"], 42);
+    assert_eq!(rig.legacy_call(&[]).await["data"]["sum"], 42);
     assert_eq!(towpath.store().workers().await.expect("the server is there").len(), 1);
     worker.drain().await;
 }
@@ -58,7 +58,7 @@ async fn names_that_cannot_be_worker_ids_disturb_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_heartbeat_that_comes_late_is_still_healthy_and_one_that_stays_away_is_not() {
     let rig = Rig::start();
-    let worker = rig.old_worker(&["--generation", "b", "--heartbeat-s", "60"]).await;
+    let worker = rig.legacy_worker(&["--generation", "b", "--heartbeat-s", "60"]).await;
     let now_ms = || -> i64 {
         let time = rig.cli(&["TIME"]);
         time.lines().next().and_then(|seconds| seconds.parse::<i64>().ok()).expect("seconds") * 1_000
@@ -72,24 +72,45 @@ async fn a_heartbeat_that_comes_late_is_still_healthy_and_one_that_stays_away_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_worker_that_has_just_come_is_seen_before_a_call_is_refused() {
+async fn a_legacy_worker_that_has_just_come_is_seen_before_a_call_is_refused() {
     let rig = Rig::start();
     // Nobody happens to look just now.
     let towpath = rig.towpath_with(Timing::default()).await;
     Ours::new().start(&towpath).await.drain().await;
     let refused = call(&towpath).await.expect_err("nobody is there");
     assert_eq!(refused.code(), "no_workers", "{refused}");
-    let _old = rig.old_worker(&[]).await;
+    let _old = rig.legacy_worker(&[]).await;
     assert_eq!(call(&towpath).await, Ok(Sum { sum: 42 }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_worker_leaves_ours_in_the_registry() {
+async fn a_legacy_worker_leaves_ours_in_the_registry() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
     let _worker = Ours::new().start(&towpath).await;
-    let mut old = rig.old_worker(&[]).await;
-    old.order("leave").await;
-    old.hear("left").await;
-    assert_eq!(rig.old_call(&[]).await["data"]["sum"], 42, "an old caller finds our worker");
+    let mut legacy = rig.legacy_worker(&[]).await;
+    legacy.order("leave").await;
+    legacy.hear("left").await;
+    assert_eq!(rig.legacy_call(&[]).await["data"]["sum"], 42, "a legacy caller finds our worker");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn legacy_workers_their_functions_and_what_waits_for_them_are_listed() {
+    let rig = Rig::start();
+    let mut worker = rig.legacy_worker(&["--hold"]).await;
+    rig.legacy_entry("old-1", &[]);
+    worker.hear("took").await;
+    rig.legacy_entry("old-2", &[]);
+    rig.legacy_entry("old-3", &[]);
+    // No Towpath process has ever named the function.
+    let towpath = rig.towpath().await;
+    let functions = towpath.store().functions().await.expect("the server is there");
+    let [function] = &functions[..] else { panic!("{functions:?}") };
+    assert_eq!(function.definition.key.name.as_str(), ADD);
+    assert_eq!((function.counts.queued, function.counts.running), (2, 1), "{function:?}");
+    assert!(function.oldest_queued_at.is_some() && function.healthy_workers == 1, "{function:?}");
+    let workers = towpath.store().workers().await.expect("the server is there");
+    let [listed] = &workers[..] else { panic!("{workers:?}") };
+    assert_eq!((listed.kind.as_str(), listed.healthy), ("legacy", true));
+    assert_eq!(listed.functions, std::slice::from_ref(&function.definition.key));
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test whose ground is missing fails, and says where")]
 
 mod batch;
+mod bench;
 mod call;
 mod crash;
 mod doctor;

@@ -93,6 +93,6 @@ fn every_call_ends_once_though_redis_is_killed() {
 
 /// How many calls of a function run, by the store's own count, as soon as some do.
 fn some_run(redis: &RedisServer, function: &str) -> u64 {
-    let counts = format!("towpath:counts:{{function:stream:__global__:{function}}}");
-    wait_for("calls to run", || redis.cli(&["hget", &counts, "running"]).parse().ok().filter(|running| *running > 0))
+    let running = format!("towpath:running:{{function:stream:__global__:{function}}}");
+    wait_for("calls to run", || redis.cli(&["zcard", &running]).parse().ok().filter(|running| *running > 0))
 }

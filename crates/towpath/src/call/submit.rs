@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_core::call::{CallRequest, CallState};
-use towpath_core::names::FunctionKey;
+use towpath_core::names::{CallId, FunctionKey};
 use towpath_core::store::{StoreError, SubmitCall, Submitted};
 use towpath_core::time::Timestamp;
 
@@ -76,9 +76,10 @@ impl Towpath {
 
     async fn send_on(&self, submit: &SubmitCall, find_until: Timestamp, first: Result<Submitted, StoreError>) -> Result<Taken, CallError> {
         let function = submit.request.function.clone();
+        let repeated = SubmitCall { fresh: false, ..submit.clone() };
         let mut first = Some(first);
         loop {
-            let reply = self.retry_lost_replies_from(first.take(), || self.store().submit(submit.clone())).await;
+            let reply = self.retry_lost_replies_from(first.take(), || self.store().submit(repeated.clone())).await;
             let reply = reply.map_err(|error| {
                 // A store that took nothing has said nothing about the function. Of any other error, anything may be the reason.
                 if !matches!(error, StoreError::Unavailable(_)) {
@@ -201,12 +202,13 @@ impl Towpath {
 struct Taken {
     deadline: Timestamp,
     durability: towpath_core::store::Durability,
-    existing: Option<(towpath_core::names::CallId, CallState)>,
+    existing: Option<(CallId, CallState)>,
 }
 
 fn to_submit(towpath: &Towpath, call: NewCall, timeout: Duration, retain: Duration) -> SubmitCall {
+    let fresh = call.call_id.is_none();
     SubmitCall {
-        call_id: call.call_id.unwrap_or_else(|| towpath.ids().call_id()),
+        call_id: call.call_id.unwrap_or_else(|| CallId::for_function(&towpath.ids().call_id(), &call.function)),
         request: CallRequest {
             function: call.function,
             params: call.params,
@@ -219,6 +221,7 @@ fn to_submit(towpath: &Towpath, call: NewCall, timeout: Duration, retain: Durati
         timeout,
         retain,
         fail_without_workers: call.fail_without_workers,
+        fresh,
     }
 }
 

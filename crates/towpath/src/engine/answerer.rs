@@ -25,7 +25,7 @@ struct Pending {
 
 pub(crate) async fn run(desk: Arc<Desk>, mut finished: mpsc::UnboundedReceiver<Finished>) {
     let mut batch = Vec::new();
-    let mut under_way = JoinSet::new();
+    let (mut under_way, mut in_trouble) = (JoinSet::new(), JoinSet::new());
     while finished.recv_many(&mut batch, BATCH_MAX).await > 0 {
         let mut done: Vec<Ticket> = Vec::with_capacity(batch.len());
         let mut pending = Vec::with_capacity(batch.len());
@@ -37,7 +37,14 @@ pub(crate) async fn run(desk: Arc<Desk>, mut finished: mpsc::UnboundedReceiver<F
         }
         done.extend(pending.iter().map(|answer| answer.ticket));
         if done.len() < BATCH_MAX {
-            send(&desk, pending, &done).await;
+            if takes_all(&desk, &pending).await {
+                desk.remove(&done);
+            } else {
+                // The trouble of one function must not hold up the answers of others.
+                let desk = Arc::clone(&desk);
+                in_trouble.spawn(async move { send(&desk, pending, &done).await });
+            }
+            while in_trouble.try_join_next().is_some() {}
             continue;
         }
         if under_way.len() == UNDER_WAY_MAX {
@@ -45,6 +52,20 @@ pub(crate) async fn run(desk: Arc<Desk>, mut finished: mpsc::UnboundedReceiver<F
         }
         let desk = Arc::clone(&desk);
         under_way.spawn(async move { send(&desk, pending, &done).await });
+    }
+}
+
+/// Sends answers once. Whether the store took all of them, or refused them for good.
+async fn takes_all(desk: &Desk, pending: &[Pending]) -> bool {
+    if pending.is_empty() {
+        return true;
+    }
+    match complete(desk, pending).await {
+        Ok(replies) => {
+            log_lost(pending, &replies);
+            true
+        }
+        Err(_) => false,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Does what is due: deadlines, ends of leases, delays and retentions. Sleeps until the next thing is, or until something earlier comes up.
+//! Fires timers: ends of delays and leases, deadlines, silent workers, lock leases. Sleeps until the next one, or until an earlier one exists.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use towpath_core::time::Timestamp;
 
 use super::backoff::Backoff;
 
-/// How much is done in one move. More would make callers wait behind it.
+/// How many timers of each kind one move fires. More would make callers wait behind it.
 const CHUNK: u32 = 256;
 /// A store that says something is due and then finds nothing to do is not asked more often than this.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);

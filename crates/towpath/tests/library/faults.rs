@@ -173,6 +173,13 @@ async fn a_lost_reply_to_a_submit_is_sent_again_under_the_same_id() {
     caller.finish(caller.call::<(), _>("once", &())).await.unwrap();
     assert_eq!(faulty.moves()[3..6], ["find", "submit", "submit"]);
     assert_eq!((faulty.faults(), runs.get()), (1, 1));
+    let submits = faulty.submits();
+    let tag = towpath_conformance::words::function("once").tag();
+    assert_eq!(submits[0].0.function_tag(), Some(tag.as_str()), "an id that the library makes tells its function");
+    assert_eq!(submits, [(submits[0].0.clone(), true), (submits[0].0.clone(), false)], "only the first submit is fresh");
+
+    caller.finish(caller.call::<(), _>("once", &()).call_id("mine")).await.unwrap();
+    assert_eq!(faulty.submits()[2], (CallId::new("mine").unwrap(), false), "a caller may have sent its own id before");
 }
 
 #[tokio::test]

@@ -444,6 +444,7 @@ fn submit_of(function: &str, params: &str) -> SubmitCall {
         timeout: seconds(60),
         retain: seconds(60),
         fail_without_workers: false,
+        fresh: false,
     }
 }
 

@@ -130,9 +130,7 @@ pub async fn a_detached_outcome_is_kept_until_its_retention_is_over(t: &mut Benc
     let work = t.claim_one("w1", "add").await;
     t.answer(&work, ok("3")).await;
     t.advance_ms(86_399_999);
-    assert_eq!(t.fire().await.forgotten, 0);
     assert_eq!(t.outcome(&call).await, Some(Outcome::Ok(json("3"))), "kept for a day after its end");
     t.advance_ms(1);
-    assert_eq!(t.fire().await.forgotten, 1);
     assert_eq!(t.view(&call).await, None);
 }

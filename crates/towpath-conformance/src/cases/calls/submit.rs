@@ -147,23 +147,32 @@ pub async fn a_key_leads_to_the_outcome_until_its_retention_is_over(t: &mut Benc
     let work = t.claim_one("w1", "add").await;
     t.answer(&work, ok("3")).await;
     t.advance_ms(9_999);
-    t.fire().await;
     let reply = t.try_submit(new_call("b", "add").key("k")).await;
     assert_eq!(existing(&reply).map(|(call_id, state, _)| (call_id, state)), Some((&first, CallState::Completed)), "{reply:?}");
 
     t.advance_ms(1);
+    let second = t.submit_this(new_call("c", "add").params("9").key("k")).await;
+    let reply = t.try_submit(new_call("d", "add").params("9").key("k")).await;
+    assert_eq!(existing(&reply).map(|(call_id, ..)| call_id), Some(&second), "the key leads to the new call: {reply:?}");
     t.fire().await;
-    assert!(is_accepted(&t.try_submit(new_call("c", "add").params("9").key("k")).await), "a forgotten key is free");
+    let reply = t.try_submit(new_call("e", "add").params("9").key("k")).await;
+    assert_eq!(existing(&reply).map(|(call_id, ..)| call_id), Some(&second), "and stays there: {reply:?}");
 }
 
-pub async fn an_id_is_unknown_again_after_its_retention(t: &mut Bench) {
+pub async fn a_gone_id_is_free(t: &mut Bench) {
     t.define("add").await;
-    let call = t.submit_this(new_call("a", "add").retain(seconds(10))).await;
+    let call = t.submit_this(new_call("a", "add").key("k").retain(seconds(10))).await;
     let work = t.claim_one("w1", "add").await;
+    let _held = t.progress(&work, "50").await;
     t.answer(&work, ok("3")).await;
-    t.pass_s(10).await;
-    assert_eq!(t.state(&call).await, None);
-    assert!(is_accepted(&t.try_submit(new_call("a", "add").params("other")).await));
+    t.advance_s(10);
+    t.submit_this(new_call("a", "add").params("other")).await;
+    let again = t.view(&call).await.expect("the new call is there");
+    assert_eq!((again.call.state, again.call.outcome, again.progress), (CallState::Queued, None, None), "nothing is left of the old one");
+    t.fire().await;
+    let work = t.claim_one("w1", "add").await;
+    assert_eq!((work.call_id(), work.delivery.request.params.as_str()), (call, "other"));
+    assert!(is_accepted(&t.try_submit(new_call("b", "add").key("k")).await), "the key of the old call is free as well");
 }
 
 pub async fn a_resend_finds_its_call_even_when_the_function_was_forgotten(t: &mut Bench) {

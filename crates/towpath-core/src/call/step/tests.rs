@@ -53,8 +53,8 @@ fn new_call() -> (Call, Timestamp) {
 }
 
 fn says_that_nothing_changed(reply: &CallReply) -> bool {
-    use CallReply::{AlreadyEnded, AlreadyRecorded, Forget, Lost, NotDead, NotDue};
-    matches!(reply, AlreadyRecorded | Lost(_) | AlreadyEnded | NotDue | Forget | NotDead)
+    use CallReply::{AlreadyEnded, AlreadyRecorded, Lost, NotDead, NotDue};
+    matches!(reply, AlreadyRecorded | Lost(_) | AlreadyEnded | NotDue | NotDead)
 }
 
 /// What is true of every call, whatever has happened to it.
@@ -64,7 +64,8 @@ fn check_whole(call: &Call) {
     assert_eq!(call.ended_at.is_some(), ended, "{call:?}");
     assert_eq!(call.lease_until.is_some(), state == CallState::Running, "{call:?}");
     assert_eq!(call.not_before.is_some(), state == CallState::Delayed, "{call:?}");
-    assert_eq!(call.due().is_none(), state == CallState::Dead, "only a dead letter waits for ever: {call:?}");
+    assert_eq!(call.due().is_none(), ended, "an ended call has no timer: {call:?}");
+    assert_eq!(call.kept_until().is_some(), ended && state != CallState::Dead, "a dead letter has no retention: {call:?}");
     assert!(!call.parked || state == CallState::Running, "{call:?}");
     assert!(!call.cancel_requested || state == CallState::Running || ended, "{call:?}");
     assert_eq!(call.delivery > 0, call.holder.is_some(), "{call:?}");
@@ -114,7 +115,7 @@ proptest! {
             let early = Timestamp::from_millis(due.as_millis() - early_ms);
             prop_assert_eq!(step(call.clone(), CallCommand::ComeDue { max_deliveries: 3 }, early), (call.clone(), CallReply::NotDue));
             let (_, reply) = step(call, CallCommand::ComeDue { max_deliveries: 3 }, due);
-            prop_assert!(matches!(reply, CallReply::Moved | CallReply::Forget));
+            prop_assert_eq!(reply, CallReply::Moved);
         }
     }
 }
@@ -144,6 +145,17 @@ fn paths() -> Vec<Vec<(u64, CallCommand)>> {
         vec![cancel()],
         vec![due(60)],
     ]
+}
+
+#[test]
+fn an_ended_call_is_gone_from_the_end_of_its_retention_on() {
+    let (call, now) = new_call();
+    assert_eq!((call.kept_until(), call.is_gone(Timestamp::MAX)), (None, false), "an open call is never gone");
+    let (call, _) = step(call, CallCommand::Cancel, now);
+    let until = now + Duration::from_secs(5);
+    assert_eq!((call.due(), call.kept_until()), (None, Some(until)));
+    assert!(!call.is_gone(Timestamp::from_millis(until.as_millis() - 1)));
+    assert!(call.is_gone(until));
 }
 
 #[test]

@@ -5,7 +5,6 @@ mod cluster;
 mod rights;
 mod sentinel;
 mod standalone;
-mod transaction;
 
 use std::time::Duration;
 

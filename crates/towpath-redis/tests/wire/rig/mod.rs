@@ -1,4 +1,4 @@
-//! A server of the test's own, Towpath on it, and old peers beside it.
+//! A server of the test's own, Towpath on it, and legacy peers beside it.
 
 mod ours;
 mod peer;
@@ -22,12 +22,12 @@ pub(crate) const GROUP: &str = "group:gadd";
 /// Nothing in these tests takes that long, unless it never comes.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Everything is looked at ten times as often as outside of tests. Old workers say ten times as often that they live.
+/// Everything is looked at more often than outside of tests, and legacy workers have a heartbeat every second.
 pub(crate) const TIMING: Timing = Timing {
-    all_workers_in_process: false,
     abandoned_after: Duration::from_secs(3),
-    sweep_every: Duration::from_millis(1_500),
-    look_for_old_every: Duration::from_secs(1),
+    legacy_tick: Duration::from_millis(100),
+    look_for_legacy_every: Duration::from_millis(500),
+    repair_every: Duration::from_millis(1_500),
 };
 
 pub(crate) struct Rig {
@@ -50,26 +50,26 @@ impl Rig {
         Towpath::builder().clock(store.clock()).with_store(Arc::new(store))
     }
 
-    /// An old worker that serves the function of these tests, ready for calls.
-    pub(crate) async fn old_worker(&self, options: &[&str]) -> Peer {
-        let mut worker = self.peer("old_worker.py", &[&["--function", ADD, "--heartbeat-s", "1"], options].concat());
+    /// A legacy worker that serves the function of these tests, ready for calls.
+    pub(crate) async fn legacy_worker(&self, options: &[&str]) -> Peer {
+        let mut worker = self.peer("legacy_worker.py", &[&["--function", ADD, "--heartbeat-s", "1"], options].concat());
         worker.hear("ready").await;
         worker
     }
 
-    /// An old caller that has just begun.
-    pub(crate) fn old_caller(&self, options: &[&str]) -> Peer {
-        self.peer("old_caller.py", &[&["--function", ADD], options].concat())
+    /// A legacy caller that has just begun.
+    pub(crate) fn legacy_caller(&self, options: &[&str]) -> Peer {
+        self.peer("legacy_caller.py", &[&["--function", ADD], options].concat())
     }
 
-    /// What an old caller is told.
-    pub(crate) async fn old_call(&self, options: &[&str]) -> Value {
-        self.old_caller(options).hear("answer").await["reply"].take()
+    /// What a legacy caller is told.
+    pub(crate) async fn legacy_call(&self, options: &[&str]) -> Value {
+        self.legacy_caller(options).hear("answer").await["reply"].take()
     }
 
-    /// One round of an old peer's periodic job; returns how many entries it concerned.
-    pub(crate) async fn old_upkeep(&self, options: &[&str]) -> u64 {
-        self.peer("old_upkeep.py", options).hear("done").await["count"].as_u64().expect("a number")
+    /// One round of a legacy peer's periodic job; returns how many entries it concerned.
+    pub(crate) async fn legacy_upkeep(&self, options: &[&str]) -> u64 {
+        self.peer("legacy_upkeep.py", options).hear("done").await["count"].as_u64().expect("a number")
     }
 
     fn peer(&self, program: &str, options: &[&str]) -> Peer {
@@ -81,23 +81,29 @@ impl Rig {
         self.server.cli(words).trim_end_matches('\n').to_owned()
     }
 
-    /// An entry, as an old caller would write it that does not wait here for the answer.
-    pub(crate) fn old_entry(&self, call_id: &str, more: &[&str]) -> String {
+    /// An entry, as a legacy caller would write it that does not wait here for the answer.
+    pub(crate) fn legacy_entry(&self, call_id: &str, more: &[&str]) -> String {
         let channel = reply_list(call_id);
         let fields = ["callId", call_id, "params", "{\"a\":2,\"b\":40}", "responseChannel", &channel];
         self.cli(&[&["XADD", STREAM, "*"], &fields[..], more].concat())
     }
 
-    /// Waits for the answer in an old caller's list, and leaves it there.
-    pub(crate) fn old_answer(&self, call_id: &str) -> Value {
-        self.old_answer_within(call_id, SOON)
+    /// Waits for the answer in a legacy caller's list, and leaves it there.
+    pub(crate) fn legacy_answer(&self, call_id: &str) -> Value {
+        self.legacy_answer_within(call_id, SOON)
     }
 
-    pub(crate) fn old_answer_within(&self, call_id: &str, limit: Duration) -> Value {
+    pub(crate) fn legacy_answer_within(&self, call_id: &str, limit: Duration) -> Value {
         let list = reply_list(call_id);
         until(&format!("{call_id} has an answer"), limit, || self.cli(&["LLEN", &list]) != "0");
         assert_eq!(self.cli(&["LLEN", &list]), "1", "a call is answered once");
         serde_json::from_str(&self.cli(&["LINDEX", &list, "0"])).expect("a reply is JSON")
+    }
+
+    /// Number of calls that wait in the queue or in the stream, by Towpath's own keys.
+    pub(crate) fn waiting(&self) -> usize {
+        let count = |set: &str| self.cli(&["ZCARD", &own(set)]).parse::<usize>().expect("a number");
+        count("queue") + count("exported")
     }
 
     /// Waits until nothing is pending in the group.
@@ -122,4 +128,9 @@ impl Rig {
 
 pub(crate) fn reply_list(call_id: &str) -> String {
     format!("function:response:{call_id}")
+}
+
+/// A key of Towpath beside the stream of these tests.
+pub(crate) fn own(name: &str) -> String {
+    format!("towpath:{name}:{{{STREAM}}}")
 }

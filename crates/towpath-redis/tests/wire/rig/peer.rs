@@ -1,4 +1,4 @@
-//! An old peer: a program beside this file that speaks with a Redis client of its own, and with the test in lines of JSON.
+//! A legacy peer: a program beside this file that speaks with a Redis client of its own, and with the test in lines of JSON.
 
 use std::path::Path;
 use std::process::Stdio;

@@ -4,8 +4,15 @@ use serde_json::{Value, json};
 
 use super::batches::BatchRow;
 use super::growth::Growth;
+use super::lateness::Lateness;
 use super::limits::LimitRow;
 use super::report::{Report, Row};
+use super::series::{LEVEL_PERCENT, Series};
+use super::slow::Longest;
+use super::{MANY, functions};
+
+/// How many times as many calls may be kept as the rate and the retention explain.
+const KEPT_AIM: f64 = 1.5;
 
 /// What the first version aims at.
 #[derive(Clone, Copy)]
@@ -57,21 +64,24 @@ impl Finding {
 pub(super) fn findings(report: &Report) -> Vec<Finding> {
     let mut found = Vec::new();
     for row in &report.rows {
-        found.extend(throughput(row));
+        found.extend(throughput(row, report.store.aims()[0]));
         found.extend(latency(row));
+        found.extend(memory(row));
+        found.extend(kept(row));
+        found.extend(row.lateness.as_ref().map(Lateness::findings).unwrap_or_default());
     }
     found.extend(report.limits.iter().filter_map(LimitRow::finding));
     found.extend(report.batches.iter().filter_map(BatchRow::finding));
     if let Some(paced) = &report.paced {
         found.push(Finding::new("p99 / p50 at half of the most calls/s", paced.spread(), "x", Aim::AtMost(10.0)));
     }
+    found.extend(functions::findings(&report.functions));
     let mut grown = |what: &str, growth: &Option<Growth>| {
         if let Some(growth) = growth {
             let what = format!("cost of a call, {} -> {} {what}", growth.from, growth.to);
             found.push(Finding::new(what, growth.ratio(), "x", Aim::AtMost(2.0)));
         }
     };
-    grown("functions", &report.functions);
     grown("calls waiting", &report.backlog);
     if let Some(locks) = &report.locks {
         found.extend(locks.findings());
@@ -82,6 +92,7 @@ pub(super) fn findings(report: &Report) -> Vec<Finding> {
             found.push(Finding::new("store commands of an idle server", commands, "per s", Aim::AtMost(5.0)));
         }
     }
+    found.extend(report.longest_script.as_ref().and_then(Longest::finding));
     if let Some(queued) = &report.queued {
         let what = format!("memory a server takes for {} calls waiting", queued.calls);
         found.push(Finding::new(what, queued.rss_growth_bytes as f64 / 1e6, "MB", Aim::AtMost(20.0)));
@@ -90,9 +101,23 @@ pub(super) fn findings(report: &Report) -> Vec<Finding> {
 }
 
 /// The aim is about many calls in flight; few show latency.
-fn throughput(row: &Row) -> Option<Finding> {
+fn throughput(row: &Row, aim: f64) -> Option<Finding> {
     let what = format!("calls/s against the floor, {} in flight", row.in_flight);
-    (row.in_flight >= 1_024).then(|| Finding::new(what, row.ratio(), "x", Aim::AtLeast(0.4)))
+    (row.in_flight >= MANY).then(|| Finding::new(what, row.ratio(), "x", Aim::AtLeast(aim)))
+}
+
+/// The round with the most growth counts.
+fn memory(row: &Row) -> Option<Finding> {
+    let growth = row.series.iter().filter_map(Series::growth_percent).reduce(f64::max)?;
+    let what = format!("growth of memory in the second half, {} in flight", row.in_flight);
+    Some(Finding::new(what, growth, "%", Aim::AtMost(LEVEL_PERCENT)))
+}
+
+/// Calls that are kept longer than they ask for are paid for later.
+fn kept(row: &Row) -> Option<Finding> {
+    let ratio = row.series.iter().filter_map(Series::kept_ratio).reduce(f64::max)?;
+    let what = format!("kept calls against rate x retention, {} in flight", row.in_flight);
+    Some(Finding::new(what, ratio, "x", Aim::AtMost(KEPT_AIM)))
 }
 
 fn latency(row: &Row) -> Option<Finding> {

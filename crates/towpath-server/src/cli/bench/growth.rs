@@ -1,4 +1,4 @@
-//! Growth: what a call costs when there are many functions, and when many calls wait.
+//! Growth by backlog: what a call costs while many calls wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,12 +7,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use towpath::core::worker::FunctionDefinition;
 use towpath::{CallContext, HandlerError, NewCall, Payload, RawHandler, Towpath};
 
-use super::load::{self, Load};
-use super::place::{Place, Target};
-use super::{ANSWER, WARM_UP, failed, worker};
+use super::fill::{all, fill};
+use super::place::Place;
+use super::steady::Steady;
+use super::{ANSWER, WARM_UP, worker};
 use crate::cli::failure::Failure;
 use crate::cli::time;
 
@@ -32,18 +32,6 @@ impl Growth {
     }
 }
 
-/// The same load on one function, and spread over many that one worker serves.
-pub(super) async fn functions(target: &Target, many: u32, length: Duration) -> Result<Growth, Failure> {
-    let mut costs = [0.0; 2];
-    for (cost, functions) in costs.iter_mut().zip([1, many]) {
-        let place = target.place()?;
-        let measured = load::run(&place, Load { in_flight: IN_FLIGHT, functions, length }).await?;
-        *cost = 1e6 / measured.calls_per_second();
-        place.clear().await?;
-    }
-    Ok(Growth { from: 1, to: many.into(), cost_us_from: costs[0], cost_us_to: costs[1] })
-}
-
 /// Calls that wait.
 pub(super) struct Backlog {
     towpath: Towpath,
@@ -51,14 +39,13 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Lets so many calls wait for a function that nobody serves.
+    /// Lets so many calls wait for a function that no worker serves.
     pub(super) async fn fill(place: &Place, waiting: u64) -> Result<Self, Failure> {
         let towpath = super::open(&place.url).await?;
-        let mut call = load::call(place, 0)?;
-        call.detached = true;
-        let define = FunctionDefinition::new(call.function.clone());
-        towpath.store().define(define).await.map_err(|error| failed(&error.to_string()))?;
-        fill(&towpath, &call, waiting).await?;
+        let mut call = Steady::FULL.call(place, 0)?;
+        // They wait for as long as it takes.
+        (call.detached, call.timeout) = (true, None);
+        fill(&towpath, &call, waiting, None).await?;
         Ok(Self { towpath, call })
     }
 
@@ -84,33 +71,11 @@ impl Backlog {
     }
 }
 
-async fn fill(towpath: &Towpath, call: &NewCall, waiting: u64) -> Result<(), Failure> {
-    let left = Arc::new(AtomicU64::new(waiting));
-    let mut callers = JoinSet::new();
-    for _ in 0..IN_FLIGHT {
-        let (towpath, call, left) = (towpath.clone(), call.clone(), Arc::clone(&left));
-        callers.spawn(async move {
-            while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
-                towpath.submit(call.clone()).await.map_err(|error| error.to_string())?;
-            }
-            Ok::<_, String>(())
-        });
-    }
-    all(callers).await
-}
-
 async fn submit_for_each_answer(towpath: Towpath, call: NewCall, counting: Arc<Counting>) -> Result<(), String> {
     // Closed: the measurement is over.
     while let Ok(room) = counting.room.acquire().await {
         room.forget();
         towpath.submit(call.clone()).await.map_err(|error| error.to_string())?;
-    }
-    Ok(())
-}
-
-async fn all(mut callers: JoinSet<Result<(), String>>) -> Result<(), Failure> {
-    while let Some(caller) = callers.join_next().await {
-        caller.map_err(|error| failed(&error.to_string()))?.map_err(|cause| failed(&cause))?;
     }
     Ok(())
 }

@@ -64,7 +64,8 @@ impl IdleServer {
     }
 }
 
-fn rss_of(process: u32) -> Result<u64, String> {
+/// The memory of a process.
+pub(super) fn rss_of(process: u32) -> Result<u64, String> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).map_err(|error| error.to_string())?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("the system does not tell its memory")?;
     let kib = line.trim().trim_end_matches("kB").trim().parse::<u64>().map_err(|error| error.to_string())?;

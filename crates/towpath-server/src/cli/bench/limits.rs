@@ -66,7 +66,9 @@ async fn check(towpath: &Towpath, scope: &str, rules: &Rules) -> Result<(), Stri
 }
 
 async fn bare(target: &Target, place: &Place, count: usize, length: Duration) -> Result<Option<f64>, Failure> {
-    let Target::Redis(_) = target else { return Ok(None) };
+    if !target.is_redis() {
+        return Ok(None);
+    }
     let floor = LimitFloor::open(&place.url).await.map_err(|error| failed(&error.to_string()))?;
     let measured = by_tasks(length, |task| {
         let keys: Arc<[String]> = (0..count).map(|rule| format!("{}:{rule}", place.function(task))).collect();

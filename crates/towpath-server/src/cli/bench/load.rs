@@ -2,30 +2,39 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hdrhistogram::Histogram;
-use towpath::{FloorGauge, FunctionKey, FunctionName, NewCall, Payload, Towpath};
+use tokio::task::JoinSet;
+use towpath::{FloorGauge, NewCall, Towpath};
 
+use super::meter::Meter;
 use super::place::Place;
+use super::steady::Steady;
 use super::thread::on_one_thread;
 use super::worker::Worker;
-use super::{PARAMS, WARM_UP, blocking, failed, mean, micros};
+use super::{blocking, failed, mean, micros};
 use crate::cli::failure::Failure;
 use crate::cli::time;
+
+/// A caller gives up after so many calls in a row without an answer.
+const TRIES: u32 = 10;
 
 /// What shall be under way.
 #[derive(Clone, Copy)]
 pub(super) struct Load {
     pub(super) in_flight: u32,
-    /// Over how many functions the calls are spread.
+    /// Every caller calls these in turn.
     pub(super) functions: u32,
+    /// How long it is measured, after the warm-up.
     pub(super) length: Duration,
+    pub(super) steady: Steady,
 }
 
 /// What a load showed.
 pub(super) struct Measured {
     pub(super) calls: u64,
+    /// Calls that ended without an answer, most often by their deadline.
+    pub(super) unanswered: u64,
     pub(super) took: Duration,
     pub(super) p50: Duration,
     pub(super) p99: Duration,
@@ -41,6 +50,7 @@ impl Measured {
         let mean_of = |of: fn(&Self) -> Duration| mean(all.iter().map(|one| of(one).as_secs_f64())).map(Duration::from_secs_f64);
         Some(Self {
             calls: all.iter().map(|one| one.calls).sum(),
+            unanswered: all.iter().map(|one| one.unanswered).sum(),
             took: all.iter().map(|one| one.took).sum(),
             p50: mean_of(|one| one.p50)?,
             p99: mean_of(|one| one.p99)?,
@@ -56,34 +66,69 @@ impl Measured {
 
 /// Puts a load on a store. On a server its two sides are processes with one thread each.
 pub(super) async fn run(place: &Place, load: Load) -> Result<Measured, Failure> {
-    if !place.is_shared() {
-        return run_here(place, load).await;
-    }
-    let place = place.clone();
-    on_one_thread(move || async move { run_here(&place, load).await }).await
+    run_watched(place, load, Meter::new()?).await
 }
 
-async fn run_here(place: &Place, load: Load) -> Result<Measured, Failure> {
-    let towpath = super::open(&place.url).await?;
-    let worker = Worker::start(place, &towpath, load.functions, load.in_flight.max(16)).await?;
-    calls_until(place, &towpath, load, time::now() + WARM_UP).await?;
+/// The same, for those that watch it meanwhile.
+pub(super) async fn run_watched(place: &Place, load: Load, meter: Arc<Meter>) -> Result<Measured, Failure> {
+    if !place.is_shared() {
+        return run_here(place, load, &meter).await;
+    }
+    let place = place.clone();
+    on_one_thread(move || async move { run_here(&place, load, &meter).await }).await
+}
 
-    let (begin, before) = (time::now(), Counters::read(place, &towpath).await?);
-    let latencies = calls_until(place, &towpath, load, begin + load.length).await?;
-    let (took, after) = (time::now() - begin, Counters::read(place, &towpath).await?);
-    worker.stop().await;
+async fn run_here(place: &Place, load: Load, meter: &Arc<Meter>) -> Result<Measured, Failure> {
+    let towpath = match super::open(&place.url).await {
+        Ok(towpath) => towpath,
+        Err(failure) => {
+            meter.over().await;
+            return Err(failure);
+        }
+    };
+    meter.opened(&towpath);
+    let measured = serve_and_measure(place, &towpath, load, meter).await;
+    // Watchers may use the store until they have seen the end.
+    meter.over().await;
     towpath.close().await;
+    measured
+}
 
+async fn serve_and_measure(place: &Place, towpath: &Towpath, load: Load, meter: &Arc<Meter>) -> Result<Measured, Failure> {
+    let worker = Worker::start(place, towpath, load.functions, load.in_flight.max(16)).await?;
+    let measured = measure(place, towpath, load, meter).await;
+    // Watchers see the end before the worker goes.
+    meter.over().await;
+    worker.stop().await;
+    measured
+}
+
+async fn measure(place: &Place, towpath: &Towpath, load: Load, meter: &Arc<Meter>) -> Result<Measured, Failure> {
+    let mut callers = Callers::start(place, towpath, load, meter)?;
+    callers.run(load.steady.warm_up(place)).await??;
+    let before = Counters::read(place, towpath).await?;
+    let begin = time::now();
+    meter.begin()?;
+    callers.run(time::sleep_until(begin + load.length)).await?;
+    let (took, counted) = (time::now() - begin, meter.end());
+    let after = Counters::read(place, towpath).await?;
+    callers.stop().await?;
+
+    let latencies = counted.latencies;
+    if latencies.is_empty() {
+        return Err(failed("no call was answered while it was measured"));
+    }
     let at = |quantile| Duration::from_micros(latencies.value_at_quantile(quantile));
     let (calls, commits) = (latencies.len(), (after.commits - before.commits).max(1));
     let cpu = after.store_cpu_seconds.zip(before.store_cpu_seconds).map(|(after, before)| after - before);
     Ok(Measured {
         calls,
+        unanswered: counted.unanswered,
         took,
         p50: at(0.5),
         p99: at(0.99),
         moves_per_commit: (after.moves - before.moves) as f64 / commits as f64,
-        store_cpu_us: cpu.map(|seconds| seconds * 1e6 / calls.max(1) as f64),
+        store_cpu_us: cpu.map(|seconds| seconds * 1e6 / calls as f64),
     })
 }
 
@@ -108,39 +153,77 @@ pub(super) async fn gauge(place: &Place) -> Result<towpath::FloorReading, Failur
     blocking(move || FloorGauge::open(&url)?.read()).await.map_err(|cause| failed(&cause))
 }
 
-/// A call of one of the measured functions.
-pub(super) fn call(place: &Place, number: u32) -> Result<NewCall, Failure> {
-    let name = FunctionName::new(place.function(number)).map_err(|error| failed(&error.to_string()))?;
-    Ok(NewCall::new(FunctionKey::global(name), Payload::from_json(PARAMS)))
+/// Callers under way. Dropped, they end at once.
+struct Callers {
+    stop: Arc<AtomicBool>,
+    tasks: JoinSet<Result<(), String>>,
 }
 
-/// Latencies in microseconds of all calls that were made until `end`.
-async fn calls_until(place: &Place, towpath: &Towpath, load: Load, end: Instant) -> Result<Histogram<u64>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut callers = Vec::new();
-    for number in 0..load.in_flight {
-        let call = call(place, number % load.functions)?;
-        callers.push(tokio::spawn(call_over_and_over(towpath.clone(), call, Arc::clone(&stop))));
+impl Callers {
+    fn start(place: &Place, towpath: &Towpath, load: Load, meter: &Arc<Meter>) -> Result<Self, Failure> {
+        let calls: Arc<[NewCall]> = (0..load.functions).map(|number| load.steady.call(place, number)).collect::<Result<_, _>>()?;
+        let (stop, mut tasks) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
+        for number in 0..load.in_flight as usize {
+            tasks.spawn(call_in_turn(towpath.clone(), Arc::clone(&calls), number, Arc::clone(&stop), Arc::clone(meter)));
+        }
+        Ok(Self { stop, tasks })
     }
-    time::sleep_until(end).await;
-    stop.store(true, Ordering::Relaxed);
-    let mut all = Histogram::new(3).map_err(|error| failed(&error.to_string()))?;
-    for caller in callers {
-        let latencies = caller.await.map_err(|error| failed(&error.to_string()))?.map_err(|cause| failed(&cause))?;
-        for latency in latencies {
-            all.record(latency).map_err(|error| failed(&error.to_string()))?;
+
+    /// Waits for something while the callers call. A caller that gives up is an error.
+    async fn run<T>(&mut self, until: impl Future<Output = T>) -> Result<T, Failure> {
+        tokio::select! {
+            biased;
+            done = until => Ok(done),
+            Some(caller) = self.tasks.join_next() => Err(gave_up(caller)),
         }
     }
-    Ok(all)
+
+    /// Lets each call that is under way end.
+    async fn stop(mut self) -> Result<(), Failure> {
+        self.stop.store(true, Ordering::Relaxed);
+        while let Some(caller) = self.tasks.join_next().await {
+            if !matches!(caller, Ok(Ok(()))) {
+                return Err(gave_up(caller));
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Their latencies stand in a row: a histogram for each of a thousand callers would fill the caches that the callers need.
-async fn call_over_and_over(towpath: Towpath, call: NewCall, stop: Arc<AtomicBool>) -> Result<Vec<u64>, String> {
-    let mut latencies = Vec::new();
-    while !stop.load(Ordering::Relaxed) {
-        let begin = time::now();
-        towpath.call_raw(call.clone()).await.map_err(|error| error.to_string())?;
-        latencies.push(micros(time::now() - begin));
+fn gave_up(caller: Result<Result<(), String>, tokio::task::JoinError>) -> Failure {
+    match caller {
+        Ok(Err(cause)) => failed(&cause),
+        Ok(Ok(())) => failed("a caller stopped too early"),
+        Err(error) => failed(&error.to_string()),
     }
-    Ok(latencies)
+}
+
+async fn call_in_turn(
+    towpath: Towpath,
+    calls: Arc<[NewCall]>,
+    first: usize,
+    stop: Arc<AtomicBool>,
+    meter: Arc<Meter>,
+) -> Result<(), String> {
+    let mut failed_in_a_row = 0;
+    for call in calls.iter().cycle().skip(first % calls.len().max(1)) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let begin = time::now();
+        match towpath.call_raw(call.clone()).await {
+            Ok(_) => {
+                meter.answered(micros(time::now() - begin));
+                failed_in_a_row = 0;
+            }
+            Err(error) => {
+                meter.unanswered();
+                failed_in_a_row += 1;
+                if failed_in_a_row == TRIES {
+                    return Err(format!("{TRIES} calls in a row had no answer, the last one because {error}"));
+                }
+            }
+        }
+    }
+    Ok(())
 }

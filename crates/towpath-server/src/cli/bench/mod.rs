@@ -1,20 +1,28 @@
 //! `towpath bench`: measures this machine and prints ratios against the bare store, because absolute figures say little about another one.
 
 mod batches;
+mod calls;
+mod fill;
 mod findings;
 mod floor;
 mod folder;
+mod functions;
 mod growth;
 mod idle;
+mod lateness;
 mod limits;
 mod load;
 mod locks;
 mod measure;
+mod meter;
 mod pace;
 mod place;
 mod plot;
 mod process;
 mod report;
+mod series;
+mod slow;
+mod steady;
 mod tasks;
 mod thread;
 mod worker;
@@ -26,7 +34,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use towpath::Towpath;
 
-use self::place::Target;
+use self::place::{Keys, Target};
+use self::steady::Steady;
 use self::worker::Side;
 use super::exit::Exit;
 use super::failure::Failure;
@@ -37,7 +46,9 @@ use super::signals::Signals;
 /// What every call of the benchmark carries, and what every answer is.
 const PARAMS: &str = r#"{"order_id":"A-1001","amount":12.5,"currency":"EUR","lines":[{"sku":"x-1","quantity":2}]}"#;
 const ANSWER: &str = r#"{"accepted":true}"#;
-/// Not measured: caches fill, files grow their first pages.
+/// So many calls in flight are a decisive level: it is measured longest, and watched over time.
+const MANY: u32 = 1_024;
+/// Not measured: caches fill, files grow their first pages. Calls warm up for longer, until they are in steady state.
 const WARM_UP: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
@@ -49,15 +60,21 @@ Examples:
   towpath bench --svg bench.svg                   the ratios as a picture
 
 What is measured:
-  calls   so many calls of a function that does nothing under way, against the
-          bare store: a SQLite loop that writes the same rows in batches of the
-          same size, or a bare caller and a bare worker that send Redis only
-          the commands that no call can do without. On a Redis the caller is
-          this process and the worker another one, each on one thread, with
-          Towpath and without.
-  pace    half of the most calls/s that were found, at a steady pace: how late
-          are the latest answers?
-  growth  the same calls spread over 100 functions, and with many calls waiting
+  calls   N calls of a function that does nothing in flight, in steady state:
+          outcomes are kept for 2 s and deadlines come after 5 s, and each level
+          warms up for at least 8 s, until the number of kept calls is level.
+          The decisive level (1,024 in flight or more) is measured for 60 s and
+          the others for 15 s. The bare store takes turns with them: a SQLite
+          loop that writes the same rows in batches of the same size, or a bare
+          caller and a bare worker that send Redis only the commands that every
+          call needs. On a Redis the caller is this process and the worker
+          another one, each on one thread, with Towpath and without.
+          At the decisive level also: calls/s, memory and kept calls over time,
+          and how late retries and deadlines are under that load.
+  pace    half of the most calls/s that were found, at a steady pace: p50, p99
+  growth  calls spread over 1, 10, 100 and 400 functions of one worker, with 1
+          and 64 in flight; connections of the worker's process to a Redis; and
+          calls while many wait
   locks   64 tasks that take and give back a lock of their own, against SET NX PX and
           a script that compares and deletes; and how long a lock takes from one
           of ten who wait to the next
@@ -67,7 +84,12 @@ What is measured:
           against as many that send Redis RPUSH and ZADD in one pipeline
   idle    memory of a server with nothing to do, and its commands to a Redis
 
-All keys and files have names of their own and are removed.";
+On a Redis the longest script is read from its slow log, whose threshold is set
+to 2 ms meanwhile and restored. Kept calls there are counted as the records (the
+fields of hashes, or keys) under the prefix of the store.
+
+A run takes about seven minutes, four of them for the calls; --quick takes about
+one minute. All keys and files have names of their own and are removed.";
 
 /// Measure this machine and print ratios against the bare store
 #[derive(Args, Debug)]
@@ -75,16 +97,19 @@ All keys and files have names of their own and are removed.";
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     side: Option<Side>,
-    /// How long each level is measured, in seconds [default: 5, with --quick 1]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=600))]
+    /// How long the decisive level (1,024 in flight or more) is measured, in seconds; others a quarter of it [default: 60, with --quick 3]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
+    /// Into how many rounds those seconds are divided, with the bare store before and after each [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: Option<u32>,
     /// Calls under way at once; may be given more than once
     #[arg(long, value_name = "N", default_values_t = [1, 64, 1024], value_parser = clap::value_parser!(u32).range(1..=100_000))]
     in_flight: Vec<u32>,
     /// Only this; may be given more than once
     #[arg(long, value_name = "WHAT")]
     only: Vec<Measurement>,
-    /// A few seconds for everything, with figures that are no more than a hint
+    /// A few seconds for everything, not in steady state: the figures are only a hint
     #[arg(long)]
     quick: bool,
     /// A million calls waiting instead of 100,000; takes a gigabyte of memory on a Redis and a minute more
@@ -93,6 +118,9 @@ pub(crate) struct BenchArgs {
     /// A folder on the disk to measure; a new one inside it is made and removed
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     data: PathBuf,
+    /// Measure among the calls that a Redis has already, under its own prefix. For a Redis of your own: ended calls are left there
+    #[arg(long, hide = true)]
+    shared_keys: bool,
     /// Write the ratios as a picture
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -114,7 +142,8 @@ pub(crate) async fn run(globals: &Globals, out: Output, mut args: BenchArgs) -> 
     if let Some(side) = args.side.take() {
         return worker::run(out, globals.store_choice()?.url, side).await;
     }
-    let target = Target::choose(globals.store.as_deref(), &args.data)?;
+    let keys = if args.shared_keys { Keys::Shared } else { Keys::Own };
+    let target = Target::choose(globals.store.as_deref(), &args.data, keys)?;
     let mut signals = Signals::listen()?;
     let measured = tokio::select! {
         measured = measure::everything(&target, out, &args) => measured.map(Some),
@@ -142,14 +171,23 @@ impl BenchArgs {
         self.only.is_empty() || self.only.contains(&measurement)
     }
 
-    /// How long a level is measured.
-    fn length(&self) -> Duration {
-        Duration::from_secs(self.seconds.unwrap_or(if self.quick { 1 } else { 5 }))
+    /// How long the decisive level is measured.
+    fn decisive_length(&self) -> Duration {
+        Duration::from_secs(self.seconds.unwrap_or(if self.quick { 3 } else { 60 }))
+    }
+
+    /// How long any other level is measured.
+    fn level_length(&self) -> Duration {
+        (self.decisive_length() / 4).max(Duration::from_secs(1))
     }
 
     /// How long what is only compared with itself is measured.
     fn short_length(&self) -> Duration {
-        self.length().min(Duration::from_secs(3))
+        self.decisive_length().min(Duration::from_secs(if self.quick { 1 } else { 3 }))
+    }
+
+    fn steady(&self) -> Steady {
+        if self.quick { Steady::QUICK } else { Steady::FULL }
     }
 
     /// Long enough for a heartbeat of ten seconds to be in it.
@@ -167,7 +205,11 @@ impl BenchArgs {
 }
 
 async fn open(url: &str) -> Result<Towpath, Failure> {
-    Towpath::builder().owner("towpath bench").open(url).await.map_err(|error| failed(&error.to_string()))
+    open_as(url, "towpath bench").await
+}
+
+async fn open_as(url: &str, owner: &str) -> Result<Towpath, Failure> {
+    Towpath::builder().owner(owner).open(url).await.map_err(|error| failed(&error.to_string()))
 }
 
 fn failed(cause: &str) -> Failure {

@@ -8,10 +8,10 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use towpath::{NewCall, Towpath};
 
-use super::load::{Load, call};
 use super::place::Place;
+use super::steady::Steady;
 use super::worker::Worker;
-use super::{WARM_UP, blocking, failed, micros};
+use super::{blocking, failed, micros};
 use crate::cli::failure::Failure;
 use crate::cli::time;
 
@@ -38,12 +38,11 @@ impl Paced {
 }
 
 /// `rate` calls per second for a while, each counted from the moment at which it should have been made.
-pub(super) async fn run(place: &Place, rate: f64, length: Duration) -> Result<Paced, Failure> {
+pub(super) async fn run(place: &Place, rate: f64, length: Duration, steady: Steady) -> Result<Paced, Failure> {
     let towpath = super::open(&place.url).await?;
-    let load = Load { in_flight: CONCURRENCY, functions: 1, length };
-    let worker = Worker::start(place, &towpath, load.functions, load.in_flight).await?;
-    let call = call(place, 0)?;
-    paced(&towpath, &call, rate, WARM_UP).await?;
+    let worker = Worker::start(place, &towpath, 1, CONCURRENCY).await?;
+    let call = steady.call(place, 0)?;
+    paced(&towpath, &call, rate, steady.warm_up).await?;
     let (mut rounds, length) = (Vec::with_capacity(ROUNDS), length / ROUNDS as u32);
     for _ in 0..ROUNDS {
         let latencies = paced(&towpath, &call, rate, length).await?;

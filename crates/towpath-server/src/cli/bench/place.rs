@@ -18,15 +18,24 @@ pub(super) enum Target {
     /// The embedded store, on the disk of this folder.
     Folder(PathBuf),
     /// The Redis of this URL.
-    Redis(String),
+    Redis { url: String, keys: Keys },
+}
+
+/// Whose keys measured calls are among.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keys {
+    /// Those of one measurement only, under a prefix of its own.
+    Own,
+    /// Those that the store has already. Calls that have ended stay there until their retention ends.
+    Shared,
 }
 
 impl Target {
     /// What `--store` and `--data` say.
-    pub(super) fn choose(store: Option<&str>, data: &Path) -> Result<Self, Failure> {
+    pub(super) fn choose(store: Option<&str>, data: &Path, keys: Keys) -> Result<Self, Failure> {
         let Some(url) = store else { return Ok(Self::Folder(data.to_owned())) };
         match url.split_once(':') {
-            Some(("redis" | "rediss" | "valkey" | "valkeys", _)) => Ok(Self::Redis(url.to_owned())),
+            Some(("redis" | "rediss" | "valkey" | "valkeys", _)) => Ok(Self::Redis { url: url.to_owned(), keys }),
             _ => Err(Failure::usage("unknown_store", "the bench measures a Redis with --store, or the embedded store with --data")
                 .hint("towpath bench --store redis://127.0.0.1:6379, or towpath bench --data FOLDER")
                 .field("store")),
@@ -34,7 +43,7 @@ impl Target {
     }
 
     pub(super) const fn is_redis(&self) -> bool {
-        matches!(self, Self::Redis(_))
+        matches!(self, Self::Redis { .. })
     }
 
     /// A place for one measurement.
@@ -46,16 +55,17 @@ impl Target {
                 let folder = Folder::make(&inside.join(format!(".towpath-{tag}")))?;
                 (folder.store_url(), Some(Arc::new(folder)))
             }
-            Self::Redis(url) => (with_prefix(url, &format!("towpath-{tag}keys")), None),
+            Self::Redis { url, keys: Keys::Own } => (with_prefix(url, &format!("towpath-{tag}keys")), None),
+            Self::Redis { url, keys: Keys::Shared } => (url.clone(), None),
         };
-        Ok(Place { url, tag, folder })
+        Ok(Place { url, tag, folder, before: Before::default() })
     }
 
     /// Removes whatever is left on a Redis, also after an interrupted measurement.
     pub(super) async fn clear(&self) -> Result<(), Failure> {
         match self {
             Self::Folder(_) => Ok(()),
-            Self::Redis(url) => remove_keys(url, &process_tag()).await,
+            Self::Redis { url, .. } => remove_keys(url, &process_tag()).await,
         }
     }
 }
@@ -69,6 +79,15 @@ pub(super) struct Place {
     pub(super) tag: String,
     /// `None`: it is on a server.
     pub(super) folder: Option<Arc<Folder>>,
+    /// What the Redis had when [`Place::count_from_here`] was called.
+    pub(super) before: Before,
+}
+
+/// What a Redis had before a measurement.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Before {
+    pub(super) keys: u64,
+    pub(super) records: u64,
 }
 
 impl Place {
@@ -121,8 +140,8 @@ mod tests {
 
     #[test]
     fn only_a_redis_is_measured_by_its_url() {
-        assert!(Target::choose(Some("redis://h"), Path::new(".")).unwrap().is_redis());
-        assert!(!Target::choose(None, Path::new(".")).unwrap().is_redis());
-        Target::choose(Some("sqlite:./data"), Path::new(".")).unwrap_err();
+        assert!(Target::choose(Some("redis://h"), Path::new("."), Keys::Own).unwrap().is_redis());
+        assert!(!Target::choose(None, Path::new("."), Keys::Own).unwrap().is_redis());
+        Target::choose(Some("sqlite:./data"), Path::new("."), Keys::Own).unwrap_err();
     }
 }

@@ -8,8 +8,6 @@ const LEFT: f64 = 120.0;
 const WIDTH: f64 = 460.0;
 const BAR: f64 = 26.0;
 const STEP: f64 = 40.0;
-/// What the first version aims at, and what comes later.
-const AIMS: [f64; 2] = [0.4, 0.7];
 
 /// A picture of the ratios to the bare store.
 pub(super) fn svg(report: &Report) -> String {
@@ -23,7 +21,7 @@ pub(super) fn svg(report: &Report) -> String {
         report.store.bare(),
         report.machine
     );
-    for aim in AIMS {
+    for aim in report.store.aims() {
         let x = LEFT + aim * scale;
         let bottom = height - 18.0;
         let _infallible = writeln!(

@@ -8,12 +8,16 @@ use serde_json::{Value, json};
 use super::batches::{self, BatchRow};
 use super::findings::{Finding, findings};
 use super::floor::FloorMeasured;
+use super::functions::{self, FunctionsRow};
 use super::growth::Growth;
+use super::lateness::Lateness;
 use super::limits::{self, LimitRow};
 use super::load::Measured;
 use super::locks::Locks;
 use super::micros;
 use super::pace::Paced;
+use super::series::Series;
+use super::slow::Longest;
 use crate::cli::output::{Output, table};
 
 /// What there is to tell. What was not asked for is `None`.
@@ -22,13 +26,17 @@ pub(super) struct Report {
     pub(super) store: StoreFacts,
     pub(super) rows: Vec<Row>,
     pub(super) paced: Option<Paced>,
-    pub(super) functions: Option<Growth>,
+    pub(super) functions: Vec<FunctionsRow>,
     pub(super) backlog: Option<Growth>,
     pub(super) locks: Option<Locks>,
     pub(super) idle: Option<Idle>,
     pub(super) queued: Option<Queued>,
     pub(super) limits: Vec<LimitRow>,
     pub(super) batches: Vec<BatchRow>,
+    /// On a Redis only.
+    pub(super) longest_script: Option<Longest>,
+    /// Measured too briefly to be more than a hint.
+    pub(super) hint: bool,
 }
 
 pub(super) struct StoreFacts {
@@ -49,6 +57,11 @@ impl StoreFacts {
     /// What the floor is made of.
     pub(super) fn bare(&self) -> &'static str {
         if self.is_redis() { "bare Redis" } else { "bare SQLite" }
+    }
+
+    /// What part of the calls/s of the floor is aimed at: first, and later.
+    pub(super) fn aims(&self) -> [f64; 2] {
+        if self.is_redis() { [0.35, 0.6] } else { [0.4, 0.7] }
     }
 
     fn is_redis(&self) -> bool {
@@ -73,6 +86,10 @@ pub(super) struct Row {
     pub(super) in_flight: u32,
     pub(super) measured: Measured,
     pub(super) floor: FloorMeasured,
+    /// Readings over time, for each round of the decisive level.
+    pub(super) series: Vec<Series>,
+    /// At the decisive level.
+    pub(super) lateness: Option<Lateness>,
 }
 
 impl Row {
@@ -85,6 +102,7 @@ impl Row {
         json!({
             "in_flight": self.in_flight,
             "calls": measured.calls,
+            "unanswered": measured.unanswered,
             "calls_per_second": measured.calls_per_second().round(),
             "p50_us": micros(measured.p50),
             "p99_us": micros(measured.p99),
@@ -95,7 +113,19 @@ impl Row {
             "floor_p99_us": floor.latency.map(|latency| micros(latency.p99)),
             "floor_store_cpu_us": floor.store_cpu_us.map(tenths),
             "ratio_to_floor": (self.ratio() * 100.0).round() / 100.0,
+            "over_time": self.series.iter().map(Series::json).collect::<Vec<_>>(),
+            "lateness": self.lateness.as_ref().map(Lateness::json),
         })
+    }
+
+    fn print_over_time(&self, out: Output) {
+        self.series.iter().for_each(|series| series.print(out));
+        if let Some(lateness) = &self.lateness {
+            lateness.print(out);
+        }
+        if self.measured.unanswered > 0 {
+            out.line(&format!("{} calls with {} in flight ended without an answer", self.measured.unanswered, self.in_flight));
+        }
     }
 
     fn cells(&self) -> Vec<String> {
@@ -121,28 +151,34 @@ impl Report {
             return;
         }
         out.line(&format!("durable calls on {}; {}", self.store.title(), self.machine));
+        if self.hint {
+            out.line("measured quickly: not in steady state, the figures are only a hint");
+        }
         if !self.rows.is_empty() {
             out.line("");
             self.print_rows(out);
+            self.rows.iter().for_each(|row| row.print_over_time(out));
         }
         self.print_sentences(out);
+        functions::print(out, &self.functions);
         limits::print(out, &self.limits);
         batches::print(out, &self.batches);
         print_findings(out, &findings(self));
     }
 
     fn print_sentences(&self, out: Output) {
-        if self.paced.is_some() || self.functions.is_some() {
+        if self.paced.is_some() || self.backlog.is_some() {
             out.line("");
         }
         if let Some(paced) = &self.paced {
             let (p50, p99) = (paced.p50.as_secs_f64() * 1e3, paced.p99.as_secs_f64() * 1e3);
             out.line(&format!("at a steady {:.0} calls/s: p50 {p50:.2} ms, p99 {p99:.2} ms", paced.calls_per_second));
         }
-        for (what, growth) in [("function(s)", &self.functions), ("calls waiting", &self.backlog)] {
-            if let Some(Growth { from, to, cost_us_from, cost_us_to }) = growth {
-                out.line(&format!("cost of a call, {from} {what}: {cost_us_from:.1} us, {to}: {cost_us_to:.1} us"));
-            }
+        if let Some(Growth { from, to, cost_us_from, cost_us_to }) = &self.backlog {
+            out.line(&format!("cost of a call, {from} calls waiting: {cost_us_from:.1} us, {to}: {cost_us_to:.1} us"));
+        }
+        if let Some(Longest::Unknown(cause)) = &self.longest_script {
+            out.line(&format!("the longest script is not known: {cause}"));
         }
         if let Some(locks) = &self.locks {
             locks.print(out);
@@ -165,12 +201,11 @@ impl Report {
     }
 
     fn json(&self) -> Value {
-        let growth = |growth: &Option<Growth>| {
-            growth.as_ref().map(|growth| {
-                let (from, to) = (tenths(growth.cost_us_from), tenths(growth.cost_us_to));
-                json!({ "from": growth.from, "to": growth.to, "cost_us_from": from, "cost_us_to": to })
-            })
-        };
+        let backlog = self.backlog.as_ref().map(|growth| {
+            let (from, to) = (tenths(growth.cost_us_from), tenths(growth.cost_us_to));
+            json!({ "from": growth.from, "to": growth.to, "cost_us_from": from, "cost_us_to": to })
+        });
+        let longest_script_us = self.longest_script.as_ref().and_then(Longest::micros);
         let paced = self.paced.as_ref().map(
             |paced| json!({ "calls_per_second": paced.calls_per_second.round(), "p50_us": micros(paced.p50), "p99_us": micros(paced.p99) }),
         );
@@ -180,11 +215,13 @@ impl Report {
         });
         json!({
             "machine": self.machine,
+            "hint": self.hint,
             "store": { "kind": self.store.kind, "durability": self.store.durability, "version": self.store.version },
             "calls": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
             "half_load": paced,
-            "functions": growth(&self.functions),
-            "backlog": growth(&self.backlog),
+            "functions": self.functions.iter().map(FunctionsRow::json).collect::<Vec<_>>(),
+            "backlog": backlog,
+            "longest_script_us": longest_script_us,
             "locks": self.locks.as_ref().map(Locks::json),
             "idle_rss_bytes": self.idle.as_ref().map(|idle| idle.rss_bytes),
             "idle_commands_per_second": self.idle.as_ref().and_then(|idle| idle.commands_per_second).map(tenths),

@@ -8,9 +8,10 @@ use clap::{Args, Subcommand};
 use tokio::io::AsyncReadExt;
 use towpath::{CallContext, FunctionOptions, HandlerError, Payload, RawHandler, RunningWorker, Towpath};
 
+use super::fill::FillSide;
 use super::place::Place;
 use super::process::Part;
-use super::{ANSWER, blocking, failed, floor};
+use super::{ANSWER, blocking, failed, fill, floor};
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
@@ -24,6 +25,9 @@ pub(crate) enum Side {
     /// Answers the bare caller until its standard input ends
     #[command(hide = true)]
     FloorWorker(FloorSide),
+    /// Submits calls of a function that no worker serves, and leaves them there
+    #[command(hide = true)]
+    Fill(FillSide),
 }
 
 #[derive(Args, Debug)]
@@ -95,7 +99,7 @@ impl RawHandler for Nothing {
 pub(super) async fn run(out: Output, url: String, side: Side) -> Result<Exit, Failure> {
     match side {
         Side::Worker(side) => {
-            let towpath = super::open(&url).await?;
+            let towpath = super::open_as(&url, &owner(&side.tag)).await?;
             let names = (0..side.functions).map(|number| format!("{}{number}", side.tag));
             let worker = serve(&towpath, names, side.concurrency, Arc::new(Nothing)).await?;
             out.line("ready");
@@ -113,8 +117,18 @@ pub(super) async fn run(out: Output, url: String, side: Side) -> Result<Exit, Fa
             let serve = move || floor::redis::serve(&url, &side.tag, ANSWER, || out.line("ready"), || over.load(Ordering::Relaxed));
             blocking(serve).await.map_err(|cause| failed(&cause))?;
         }
+        Side::Fill(side) => fill::run(out, &url, side).await?,
     }
     Ok(Exit::Done)
+}
+
+fn owner(tag: &str) -> String {
+    format!("bench-worker-{tag}")
+}
+
+/// What the connections of a worker's process to a Redis are called.
+pub(super) fn connection_name(tag: &str) -> String {
+    format!("towpath:{}", owner(tag))
 }
 
 async fn until_input_ends() {

@@ -69,6 +69,8 @@ pub(crate) struct FaultyStore {
 #[derive(Default)]
 struct Log {
     moves: Vec<&'static str>,
+    /// Submits: under which id, and whether it was said to be fresh.
+    submits: Vec<(CallId, bool)>,
     faults: usize,
     /// How often the store itself said that a call has ended.
     ends: HashMap<CallId, usize>,
@@ -96,6 +98,11 @@ impl FaultyStore {
     /// All that was asked, in order.
     pub(crate) fn moves(&self) -> Vec<&'static str> {
         self.log.lock().unwrap().moves.clone()
+    }
+
+    /// Under which ids calls were submitted, and whether each was said to be fresh.
+    pub(crate) fn submits(&self) -> Vec<(CallId, bool)> {
+        self.log.lock().unwrap().submits.clone()
     }
 
     pub(crate) fn count(&self, name: &str) -> usize {
@@ -140,6 +147,7 @@ impl FaultyStore {
 #[async_trait]
 impl CallStore for FaultyStore {
     async fn submit(&self, call: SubmitCall) -> Result<Submitted, StoreError> {
+        self.log.lock().unwrap().submits.push((call.call_id.clone(), call.fresh));
         self.make("submit", self.store.submit(call)).await
     }
 

@@ -1,0 +1,33 @@
+-- due: takes up what is due of one function: ends of delays, ends of leases and deadlines, of each so many at most.
+--
+-- KEYS  1 calls  2 delayed  3 running  4 deadlines
+-- ARGV  1 now, ms  2 how many of each kind at most  3 until when the lines that are taken up are put off, ms
+-- gives {delays, leases, deadlines}, each a list of id, record, in the order of their scores
+-- A line whose call is not in the state that it stands for is removed. A line that is taken up is put off, so that another server does not do
+-- the same work; if this process dies, it is due again then.
+local TIES_MAX = 256
+local now, each, later = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local function due(lines, states, limit)
+  local ids = call('ZRANGEBYSCORE', lines, '-inf', now, 'LIMIT', 0, limit)
+  local found, stale, put_off = {}, {}, {}
+  if #ids == 0 then return found end
+  -- Lines of one instant are in the order of their ids, not of their submits: the host needs those that share the last one's.
+  if #ids == limit then ids = call('ZRANGEBYSCORE', lines, '-inf', call('ZSCORE', lines, ids[limit]), 'LIMIT', 0, limit + TIES_MAX) end
+  for i, record in ipairs(call('HMGET', KEYS[1], unpack(ids))) do
+    if not record or not find(states, sub(record, 2, 2), 1, true) then
+      stale[#stale + 1] = ids[i]
+    else
+      found[#found + 1], found[#found + 2] = ids[i], record
+      put_off[#put_off + 1], put_off[#put_off + 2] = later, ids[i]
+    end
+  end
+  all('ZREM', lines, stale)
+  if #put_off > 0 then call('ZADD', lines, 'XX', unpack(put_off)) end
+  return found
+end
+-- A key of a wrong type ends this before anything is written.
+call('HLEN', KEYS[1])
+for i = 2, 4 do call('ZCARD', KEYS[i]) end
+local delays, leases = due(KEYS[2], 'D', each), due(KEYS[3], 'R', each)
+-- What a delay or a lease brought up does not count as a deadline, too.
+return { delays, leases, due(KEYS[4], 'QDR', each + (#delays + #leases) / 2) }

@@ -1,0 +1,297 @@
+//! What was seen to break in use, one test each: outcomes that changed, answers that lied, counts that drifted, timers that stopped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use towpath_conformance::words::{SubmitWords, call_id, definition, failed_not_before, function, new_call, ok, seconds, worker_id};
+use towpath_core::call::{Answer, CallState, Outcome};
+use towpath_core::clock::VirtualClock;
+use towpath_core::ids::DeliveryId;
+use towpath_core::store::{
+    CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, InspectStore, RegistryStore, StoreError, Submitted,
+    TimerStore,
+};
+use towpath_core::worker::{FunctionDefinition, FunctionLimits, Offer, RegisterWorker};
+use towpath_redis::{RedisOptions, RedisStore, Timing};
+use towpath_redis_testing::{RedisServer, until};
+
+const TAG: &str = "{function:stream:__global__:add}";
+const SOON: Duration = Duration::from_secs(30);
+
+struct Rig {
+    server: RedisServer,
+    clock: VirtualClock,
+    store: RedisStore,
+}
+
+impl Rig {
+    async fn start() -> Self {
+        let (server, clock) = (RedisServer::start(), VirtualClock::new());
+        let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+        let store = RedisStore::open_by_clock(options, Arc::new(clock.clone())).await.expect("the server is up");
+        Self { server, clock, store }
+    }
+
+    async fn define(&self, name: &str, limits: FunctionLimits) {
+        self.store.define(FunctionDefinition { limits, ..definition(name) }).await.expect("the server is up");
+    }
+
+    async fn submit(&self, id: &str) {
+        let submitted = self.store.submit(new_call(id, "add").timeout(seconds(60))).await;
+        assert!(matches!(submitted, Ok(Submitted::Accepted { .. })), "{submitted:?}");
+    }
+
+    async fn claim(&self, worker: &str, max: u32) -> Vec<Delivery> {
+        self.try_claim(worker, "add", max).await.expect("the server is up")
+    }
+
+    async fn try_claim(&self, worker: &str, name: &str, max: u32) -> Result<Vec<Delivery>, StoreError> {
+        let functions = vec![ClaimFunction { function: function(name), max }];
+        let (lease, wait) = (seconds(30), Duration::ZERO);
+        self.store.claim(ClaimCalls { worker: worker_id(worker), functions, max, lease, wait, in_process: true }).await
+    }
+
+    async fn answer(&self, worker: &str, delivery: &DeliveryId, answer: Answer) -> Completed {
+        let answers = CompleteCalls::one(worker_id(worker), delivery.clone(), answer);
+        self.store.complete(answers).await.expect("the server is up").pop().expect("one reply")
+    }
+
+    async fn outcome(&self, id: &str) -> Option<Outcome> {
+        self.store.call(&call_id(id)).await.expect("the server is up").expect("it is kept").call.outcome
+    }
+
+    fn count(&self, words: &[&str]) -> u64 {
+        self.server.cli(words).trim().parse().expect("a number")
+    }
+}
+
+/// A1.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outcome_that_was_told_does_not_change_whatever_becomes_of_the_stream() {
+    let rig = Rig::start().await;
+    rig.define("add", FunctionLimits::default()).await;
+    for number in 0..50 {
+        rig.submit(&format!("c-{number}")).await;
+    }
+    let held = rig.claim("w1", 50).await;
+    assert_eq!(held.len(), 50);
+    for delivery in &held {
+        let recorded = rig.answer("w1", &delivery.id, ok("1")).await;
+        assert!(matches!(recorded, Completed::Recorded { ended: Some(_) }), "{recorded:?}");
+    }
+    rig.server.try_cli(&["XGROUP", "DESTROY", "function:stream:__global__:add", "group:add"]).expect("the server is up");
+    rig.server.cli(&["DEL", "function:stream:__global__:add"]);
+    assert_eq!(rig.claim("w2", 50).await, [], "no ended call is delivered again");
+    for delivery in &held {
+        assert_eq!(rig.answer("w1", &delivery.id, ok("2")).await, Completed::AlreadyRecorded);
+        let stolen = rig.answer("w2", &delivery.id, ok("2")).await;
+        assert!(matches!(stolen, Completed::Lost(_)), "{stolen:?}");
+        let kept = rig.outcome(delivery.id.call_id.as_str()).await;
+        assert!(matches!(&kept, Some(Outcome::Ok(data)) if data.as_str() == "1"), "{kept:?}");
+    }
+}
+
+/// A4.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_a_wrong_type_is_the_trouble_of_its_function_alone_and_nothing_ran_that_was_refused() {
+    let rig = Rig::start().await;
+    for set in ["calls", "queue", "deadlines"] {
+        let (bad, good) = (format!("bad-{set}"), format!("good-{set}"));
+        rig.define(&bad, FunctionLimits::default()).await;
+        rig.define(&good, FunctionLimits::default()).await;
+        rig.server.cli(&["SET", &format!("towpath:{set}:{{function:stream:__global__:{bad}}}"), "of another program"]);
+        let calls = (0..200).map(|number| {
+            let name = if number % 2 == 0 { &bad } else { &good };
+            rig.store.submit(new_call(&format!("{set}-{number}"), name).timeout(seconds(60)))
+        });
+        for (number, submitted) in join_all(calls).await.into_iter().enumerate() {
+            match submitted {
+                Err(StoreError::Unavailable(trouble)) if number % 2 == 0 => {
+                    assert!(trouble.to_string().contains("rename or delete it"), "{trouble}");
+                }
+                Ok(Submitted::Accepted { .. }) if number % 2 == 1 => {}
+                other => panic!("{set}, call {number}: {other:?}"),
+            }
+        }
+        assert_eq!(rig.try_claim("w1", &good, 200).await.expect("its keys are fine").len(), 100);
+        rig.server.cli(&["DEL", &format!("towpath:{set}:{{function:stream:__global__:{bad}}}")]);
+        assert_eq!(rig.try_claim("w1", &bad, 200).await.expect("its keys are fine now"), [], "what was refused was not taken");
+    }
+}
+
+/// A4, for answers: those of another function are kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_kept_although_another_function_is_in_trouble() {
+    let rig = Rig::start().await;
+    for name in ["bad", "good"] {
+        rig.define(name, FunctionLimits::default()).await;
+        rig.store.submit(new_call(name, name).timeout(seconds(60))).await.expect("the server is up");
+    }
+    let bad = rig.try_claim("w1", "bad", 1).await.expect("the server is up").remove(0);
+    let good = rig.try_claim("w1", "good", 1).await.expect("the server is up").remove(0);
+    rig.server.cli(&["RENAME", "towpath:running:{function:stream:__global__:bad}", "aside"]);
+    rig.server.cli(&["SET", "towpath:running:{function:stream:__global__:bad}", "of another program"]);
+    let answers = vec![(bad.id.clone(), ok("1")), (good.id.clone(), ok("2"))];
+    let refused = rig.store.complete(CompleteCalls { worker: worker_id("w1"), answers: answers.clone() }).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable(_))), "certainly not kept: {refused:?}");
+    assert!(matches!(rig.outcome("good").await, Some(Outcome::Ok(_))));
+    assert_eq!(rig.outcome("bad").await, None);
+    rig.server.cli(&["RENAME", "aside", "towpath:running:{function:stream:__global__:bad}"]);
+    let replies = rig.store.complete(CompleteCalls { worker: worker_id("w1"), answers }).await.expect("the key is back");
+    assert!(matches!(replies[..], [Completed::Recorded { .. }, Completed::AlreadyRecorded]), "{replies:?}");
+}
+
+/// A3, A5.
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_are_sizes_of_sets_and_a_stale_member_blocks_a_function_only_until_it_is_repaired() {
+    let server = RedisServer::start();
+    let mut options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    options.timing = Timing { repair_every: Duration::from_millis(100), ..Timing::default() };
+    let store = RedisStore::open(options, Arc::new(towpath::SystemClock::new())).await.expect("the server is up");
+    let limits = FunctionLimits { max_concurrent: Some(1), max_backlog: Some(2), ..FunctionLimits::default() };
+    let offers = vec![Offer { definition: FunctionDefinition { limits, ..definition("add") }, concurrency: Some(1) }];
+    let worker = RegisterWorker { worker_id: worker_id("w1"), kind: "http".to_owned(), offers };
+    store.register(worker).await.expect("the server is up");
+    // What another program, or a person, may leave behind.
+    server.cli(&["ZADD", &format!("towpath:queue:{TAG}"), "1", "gone-1", "2", "gone-2"]);
+    server.cli(&["ZADD", &format!("towpath:running:{TAG}"), "1", "gone-3"]);
+    server.cli(&["SADD", &format!("towpath:parked:{TAG}"), "gone-4"]);
+    server.cli(&["SADD", &format!("towpath:held:{TAG}:w1"), "gone-5"]);
+    let shown = store.functions().await.expect("a page that people look at never breaks");
+    assert_eq!(shown.len(), 1);
+    store.fire_due(100).await.expect("the server is up");
+    let sets = [("ZCARD", format!("towpath:running:{TAG}")), ("SCARD", format!("towpath:parked:{TAG}"))];
+    let held = ("SCARD", format!("towpath:held:{TAG}:w1"));
+    until("the stale members are gone", SOON, || {
+        sets.iter().chain([&held]).all(|(command, key)| server.cli(&[command, key]).trim() == "0")
+    });
+    let claim = |wait| {
+        let functions = vec![ClaimFunction { function: function("add"), max: 5 }];
+        ClaimCalls { worker: worker_id("w1"), functions, max: 5, lease: seconds(30), wait, in_process: false }
+    };
+    assert_eq!(store.claim(claim(Duration::ZERO)).await.expect("the server is up"), [], "lines that name nothing are no calls");
+    let submitted = store.submit(new_call("c-1", "add").timeout(seconds(60))).await;
+    assert!(matches!(submitted, Ok(Submitted::Accepted { .. })), "{submitted:?}");
+    assert_eq!(store.claim(claim(seconds(20))).await.expect("the server is up").len(), 1, "and there is room to run it");
+}
+
+/// A call whose lines were all removed is found by its record.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_missing_in_every_set_is_put_back_by_repair() {
+    let server = RedisServer::start();
+    let mut options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    options.timing = Timing { repair_every: Duration::from_millis(100), ..Timing::default() };
+    let store = RedisStore::open(options, Arc::new(towpath::SystemClock::new())).await.expect("the server is up");
+    store.define(definition("add")).await.expect("the server is up");
+    store.submit(new_call("c-1", "add").timeout(seconds(60))).await.expect("the server is up");
+    server.cli(&["DEL", &format!("towpath:queue:{TAG}"), &format!("towpath:deadlines:{TAG}")]);
+    let functions = vec![ClaimFunction { function: function("add"), max: 1 }];
+    let want = ClaimCalls { worker: worker_id("w1"), functions, max: 1, lease: seconds(30), wait: seconds(20), in_process: true };
+    assert_eq!(store.claim(want).await.expect("the server is up").len(), 1);
+    assert_eq!(server.cli(&["ZCARD", &format!("towpath:deadlines:{TAG}")]).trim(), "1");
+}
+
+/// A6.
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_that_name_nothing_are_removed_and_hold_up_no_timer() {
+    let rig = Rig::start().await;
+    rig.define("add", FunctionLimits::default()).await;
+    for set in ["delayed", "running", "deadlines"] {
+        let key = format!("towpath:{set}:{TAG}");
+        for chunk in 0..5 {
+            let ids: Vec<String> = (0..200).map(|number| format!("gone-{chunk}-{number}")).collect();
+            let words: Vec<&str> = ["ZADD", &key].into_iter().chain(ids.iter().flat_map(|id| ["1", id.as_str()])).collect();
+            rig.server.cli(&words);
+        }
+    }
+    rig.submit("c-1").await;
+    rig.clock.advance(seconds(60));
+    let mut ended = Vec::new();
+    for _round in 0..6 {
+        ended.extend(rig.store.fire_due(256).await.expect("the server is up").ended);
+    }
+    assert_eq!(ended.iter().map(|ended| ended.call_id.as_str()).collect::<Vec<_>>(), ["c-1"], "its deadline came");
+    for set in ["delayed", "running", "deadlines"] {
+        assert_eq!(rig.count(&["ZCARD", &format!("towpath:{set}:{TAG}")]), 0, "{set}");
+    }
+    assert_eq!(rig.store.fire_due(256).await.expect("the server is up").next_due, None, "there is nothing to wake up for");
+}
+
+/// A7: a retry comes in the first round, whatever else is overdue.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_does_not_wait_behind_calls_that_expired_in_an_outage() {
+    let rig = Rig::start().await;
+    rig.define("add", FunctionLimits::default()).await;
+    rig.define("retried", FunctionLimits::default()).await;
+    rig.store.submit(new_call("again", "retried").timeout(seconds(600))).await.expect("the server is up");
+    let work = rig.try_claim("w1", "retried", 1).await.expect("the server is up").remove(0);
+    let delayed = rig.answer("w1", &work.id, failed_not_before("busy", seconds(61))).await;
+    assert_eq!(delayed, Completed::Recorded { ended: None });
+    let ids: Vec<String> = (0..2_000).map(|number| format!("c-{number}")).collect();
+    join_all(ids.iter().map(|id| rig.submit(id))).await;
+    rig.clock.advance(seconds(61));
+    let fired = rig.store.fire_due(256).await.expect("the server is up");
+    assert_eq!((fired.promoted, fired.ended.len()), (1, 256));
+}
+
+/// A9: one claim looks at a bounded number of lines.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_after_an_outage_looks_at_a_bounded_number_of_expired_calls() {
+    let rig = Rig::start().await;
+    rig.define("add", FunctionLimits::default()).await;
+    let ids: Vec<String> = (0..3_000).map(|number| format!("c-{number}")).collect();
+    join_all(ids.iter().map(|id| rig.submit(id))).await;
+    rig.clock.advance(seconds(61));
+    assert_eq!(rig.claim("w1", 10).await, []);
+    let left = rig.count(&["ZCARD", &format!("towpath:queue:{TAG}")]);
+    assert!((1_900..3_000).contains(&left), "{left} lines are left for the next claims");
+    rig.submit("live").await;
+    let mut claimed = Vec::new();
+    for _claim in 0..4 {
+        claimed.extend(rig.claim("w1", 10).await);
+    }
+    assert_eq!(claimed.iter().map(|delivery| delivery.id.call_id.as_str()).collect::<Vec<_>>(), ["live"]);
+    let mut ended = 0;
+    while ended < 3_000 {
+        let fired = rig.store.fire_due(256).await.expect("the server is up");
+        ended += fired.ended.len();
+        if fired.ended.is_empty() {
+            break;
+        }
+    }
+    let view = rig.store.call(&call_id("c-2999")).await.expect("the server is up").expect("it is kept");
+    assert_eq!(view.call.state, CallState::Expired);
+}
+
+/// A10, and rule 4: nothing stays of calls that have ended, and no command removes them.
+#[tokio::test(flavor = "multi_thread")]
+async fn ended_calls_and_dead_letters_that_were_dealt_with_leave_nothing_behind() {
+    let server = RedisServer::start();
+    let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    let store = RedisStore::open(options, Arc::new(towpath::SystemClock::new())).await.expect("the server is up");
+    let mut once = definition("add");
+    once.retry.max_attempts = 1;
+    store.define(once).await.expect("the server is up");
+    let ids: Vec<String> = (0..100).map(|number| format!("c-{number}")).collect();
+    let retain = Duration::from_millis(200);
+    join_all(ids.iter().map(|id| store.submit(new_call(id, "add").timeout(seconds(60)).retain(retain).key(id)))).await;
+    let functions = vec![ClaimFunction { function: function("add"), max: 100 }];
+    let want = ClaimCalls { worker: worker_id("w1"), functions, max: 100, lease: seconds(30), wait: seconds(20), in_process: true };
+    let held = store.claim(want).await.expect("the server is up");
+    assert_eq!(held.len(), 100);
+    for (number, delivery) in held.into_iter().enumerate() {
+        let is_dead = number % 10 == 0;
+        let answer = if is_dead { failed_not_before("busy", Duration::ZERO) } else { ok("1") };
+        let id = delivery.id.call_id.clone();
+        store.complete(CompleteCalls::one(worker_id("w1"), delivery.id, answer)).await.expect("the server is up");
+        if is_dead {
+            assert!(store.drop_dead(&id).await.expect("the server is up"), "{id} is a dead letter");
+        }
+    }
+    let left = || server.cli(&["KEYS", "towpath:*:{function:stream:__global__:add}*"]);
+    until("Redis has expired all that was kept", SOON, || {
+        let of_no_call = ["towpath:function:", "towpath:buckets:", "towpath:legacy:"];
+        left().lines().all(|key| of_no_call.iter().any(|kind| key.starts_with(kind)))
+    });
+}

@@ -1,0 +1,76 @@
+//! Removes the rows of calls whose retention is over. No move and no read sees such a call any more, so that removal may come late:
+//!
+//! - A transaction removes up to twice as many rows as it has added. So the file keeps up with any load.
+//! - The writer removes a chunk when no order came for a second, and goes on at once while chunks are full.
+//! - Under a load without submits the writer removes a chunk every few seconds.
+
+use rusqlite::{Connection, OptionalExtension};
+use towpath_core::names::CallId;
+use towpath_core::time::Timestamp;
+
+use crate::trouble::Moved;
+use crate::writer::Tx;
+
+/// Rows that are removed in one transaction when nothing was added. More would make timers wait.
+pub(crate) const CHUNK: u32 = 256;
+
+pub(crate) const GONE: &str = "SELECT seq, function_id FROM calls WHERE kept_until_ms <= ?1 ORDER BY kept_until_ms LIMIT ?2";
+const GONE_BY_ID: &str = "SELECT seq, function_id FROM calls WHERE call_id = ?1 AND kept_until_ms <= ?2";
+pub(crate) const FIRST: &str = "SELECT kept_until_ms FROM calls WHERE kept_until_ms IS NOT NULL ORDER BY kept_until_ms LIMIT 1";
+const REMOVE: [&str; 4] = [
+    "DELETE FROM calls WHERE seq = ?1",
+    "DELETE FROM call_requests WHERE seq = ?1",
+    "DELETE FROM call_outcomes WHERE seq = ?1",
+    "DELETE FROM call_progress WHERE seq = ?1",
+];
+const REMOVE_KEY: &str = "DELETE FROM idempotency_keys WHERE function_id = ?1 AND seq = ?2 \
+     AND key = (SELECT idempotency_key FROM call_requests WHERE seq = ?2)";
+const KEEP_SEQ: &str = "INSERT INTO meta (key, value) VALUES ('next_seq', ?1) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+
+/// Removes up to twice as many rows as the transaction has added.
+pub(crate) fn keep_up(tx: &mut Tx<'_>) -> Moved<()> {
+    let is_needed = tx.after.added > 0 && tx.memory.first_kept.is_some_and(|at| at <= tx.now);
+    if is_needed {
+        remove(tx, tx.after.added.saturating_mul(2))?;
+    }
+    Ok(())
+}
+
+/// Removes up to `limit` calls whose retention is over, those that ended it first. Returns how many.
+pub(crate) fn remove(tx: &mut Tx<'_>, limit: u32) -> Moved<u32> {
+    let mut statement = tx.conn.prepare_cached(GONE)?;
+    let rows = statement.query_map((tx.now.as_millis(), limit), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let gone = rows.collect::<Result<Vec<(i64, i64)>, _>>()?;
+    for (seq, function_id) in &gone {
+        remove_rows(tx.conn, *seq, *function_id)?;
+    }
+    if !gone.is_empty() {
+        // The highest number may have gone with its row; it must not be given out again.
+        tx.conn.prepare_cached(KEEP_SEQ)?.execute([tx.memory.next_seq()])?;
+    }
+    tx.memory.first_kept = first(tx.conn)?;
+    Ok(u32::try_from(gone.len()).unwrap_or(limit))
+}
+
+/// Removes the call of this id if its retention is over, so that the id can be used. `false`: there is no such call.
+pub(crate) fn free_id(tx: &Tx<'_>, call_id: &CallId) -> Moved<bool> {
+    let mut statement = tx.conn.prepare_cached(GONE_BY_ID)?;
+    let gone = statement.query_row((call_id.as_str(), tx.now.as_millis()), |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let Some((seq, function_id)) = gone else { return Ok(false) };
+    remove_rows(tx.conn, seq, function_id)?;
+    Ok(true)
+}
+
+fn remove_rows(conn: &Connection, seq: i64, function_id: i64) -> Moved<()> {
+    conn.prepare_cached(REMOVE_KEY)?.execute((function_id, seq))?;
+    for statement in REMOVE {
+        conn.prepare_cached(statement)?.execute([seq])?;
+    }
+    Ok(())
+}
+
+/// When the first of all kept calls is gone.
+pub(crate) fn first(conn: &Connection) -> Moved<Option<Timestamp>> {
+    let at: Option<i64> = conn.prepare_cached(FIRST)?.query_row([], |row| row.get(0)).optional()?;
+    Ok(at.map(Timestamp::from_millis))
+}
