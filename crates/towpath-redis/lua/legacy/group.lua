@@ -2,7 +2,7 @@
 --
 -- The hash `legacy` of a function remembers what a new group does not know:
 --   watermark   the last entry that was delivered
---   pending     JSON: {{entry, consumer}, ..}, what legacy consumers held when the stream was last looked at
+--   pending     JSON: {{entry, consumer}, ..}, what consumers held when the stream was last looked at
 --   o:<entry>   `since consumer`: an orphan, an entry whose group was destroyed while it was held, or made again behind it (no consumer)
 --   r:<call>    the entry of a call that a legacy worker runs
 -- A consumer that never reads marks a group that was seen: in a group that another peer has made again it is missing.
@@ -16,7 +16,7 @@ local function wrong_kind(keys)
   has_written = true
 end
 
-local CONSUMER, MARK = 'towpath', 'towpath-seen'
+local MARK, ORPHANS_MAX = 'towpath-seen', 1000
 
 -- An entry's record field, and the sequence of its call.
 local EXPORTED, SEQUENCE = '^[^\n]*\n[^\n]*\t([^\t\n]*)\n', '^[^\n]*\n(%d+)\t'
@@ -63,10 +63,13 @@ local function ensure_group(stream, group, legacy, now)
       call('XGROUP', 'SETID', stream, group, watermark)
     else
       local held = {}
-      for _, one in ipairs(call('XPENDING', stream, group, '-', '+', 1000)) do held[one[1]] = true end
-      for _, entry in ipairs(call('XRANGE', stream, '(' .. watermark, last, 'COUNT', 1000)) do
+      for _, one in ipairs(call('XPENDING', stream, group, '-', '+', ORPHANS_MAX)) do held[one[1]] = true end
+      local missed = call('XRANGE', stream, '(' .. watermark, last, 'COUNT', ORPHANS_MAX)
+      for _, entry in ipairs(missed) do
         if not held[entry[1]] then orphans[#orphans + 1] = { entry[1], '' } end
       end
+      -- More than that are delivered by the group itself.
+      if #missed == ORPHANS_MAX then call('XGROUP', 'SETID', stream, group, missed[ORPHANS_MAX][1]) end
     end
   else
     local made = redis.pcall('XGROUP', 'CREATE', stream, group, watermark or '0', 'MKSTREAM')

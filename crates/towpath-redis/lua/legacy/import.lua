@@ -5,7 +5,7 @@
 --       then per entry: entry, what must be true (`` nothing, `P` it is pending, `S` it is in the stream), call id (`` it is not a call),
 --       `1` Towpath has exported it, sequence, deadline, record, request if that stands beside the record
 -- gives {`T` or `X`, why}, or per entry: `N` a new call · `B` back in the queue · `D` the call is known, or over · `K` a legacy worker runs it,
---       and the entry stays · `G` the entry is gone · `I` it is not a call
+--       and the entry stays · `G` what must be true is not, and nothing is done · `I` it is not a call
 local WORDS = 8
 local calls, queue, exported, stream, group = KEYS[1], KEYS[2], KEYS[5], KEYS[6], ARGV[3]
 
@@ -48,7 +48,8 @@ local function import()
       call('ZADD', queue, match(record, SEQUENCE), id)
     end
     came = came or reply == 'N' or reply == 'B'
-    if reply ~= 'K' then
+    -- `G`: a group that was made again has nothing pending, and the entry is needed.
+    if reply ~= 'K' and reply ~= 'G' then
       redis.pcall('XACK', stream, group, entry)
       call('XDEL', stream, entry)
     end

@@ -3,9 +3,9 @@
 --
 -- KEYS  1 stream  2 legacy  3 calls  4 exported  5 owed  6 queue
 -- ARGV  1 group  2 now, ms  3 how many exported calls are looked at  4 `1` make the stream, too
--- gives {`T` or `X`, why}, or {last delivered entry, newest entry, {entry, consumer, idle ms, ..} pending, {field, value, ..} of the hash
---       `legacy`, {id, record, `1` its entry is in the stream, ..} exported, how many are exported, {id, ..} owed, {id, score} head of the queue,
---       {consumer, ms since it last asked, ..}}
+-- gives {`T` or `X`, why}, or {last delivered entry, newest entry, {entry, consumer, idle ms, ..} pending, {entry, `since consumer`, ..} orphans,
+--       {id, record, ..} of calls that legacy workers run, {id, record, `1` its entry is in the stream, ..} exported, how many are exported,
+--       {id, ..} owed, {id, score} head of the queue, {consumer, ms since it last asked, ..}}
 local PENDING_MAX, LOOKED_MAX, OWED_MAX = 1000, 200, 100
 local stream, legacy, calls, exported, group = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 
@@ -31,24 +31,46 @@ local function trim(last, pending, orphans)
   all('XDEL', stream, done)
 end
 
+-- The calls that legacy workers run. A note of a call that is not run any more is removed.
+local function read_running(notes)
+  local running = {}
+  for id, entry in pairs(notes) do
+    local record = call('HGET', calls, id)
+    if record and sub(record, 2, 2) == 'R' and match(record, EXPORTED) == entry then
+      running[#running + 1] = id
+      running[#running + 1] = record
+    else
+      call('HDEL', legacy, 'r:' .. id)
+    end
+  end
+  return running
+end
+
 local function tend()
   local wrong = wrong_kind({ stream, 'stream', legacy, 'hash', calls, 'hash', exported, 'zset', KEYS[5], 'set', KEYS[6], 'zset' })
   if wrong then return wrong end
   local last, newest, pending, consumers = '0-0', '0-0', {}, {}
-  if ARGV[4] == '1' or call('EXISTS', stream) == 1 then
-    ensure_group(stream, group, legacy, ARGV[2])
+  local has_stream = ARGV[4] == '1' or call('EXISTS', stream) == 1
+  if has_stream then ensure_group(stream, group, legacy, ARGV[2]) end
+  local orphans, noted, notes, fields = {}, {}, {}, call('HGETALL', legacy)
+  for i = 1, #fields, 2 do
+    local kind, name = match(fields[i], '^([or]):(.+)$')
+    if kind == 'o' then
+      orphans[name] = true
+      noted[#noted + 1] = name
+      noted[#noted + 1] = fields[i + 1]
+    elseif kind == 'r' then
+      notes[name] = fields[i + 1]
+    end
+  end
+  if has_stream then
     local about, groups = about_group(stream, group)
     last = about['last-delivered-id']
-    local orphans = {}
-    for _, field in ipairs(call('HKEYS', legacy)) do
-      local entry = match(field, '^o:(.+)$')
-      if entry then orphans[entry] = true end
-    end
     local found, held = call('XPENDING', stream, group, '-', '+', PENDING_MAX), {}
     for _, one in ipairs(found) do
       local n = #pending
       pending[n + 1], pending[n + 2], pending[n + 3] = one[1], one[2], one[3]
-      if one[2] ~= CONSUMER then held[#held + 1] = { one[1], one[2] } end
+      held[#held + 1] = { one[1], one[2] }
     end
     if groups == 1 and last ~= '0-0' then trim(last, found, orphans) end
     local seen = call('HMGET', legacy, 'watermark', 'pending')
@@ -80,7 +102,7 @@ local function tend()
       end
     end
   end
-  return { last, newest, pending, call('HGETALL', legacy), waiting, call('ZCARD', exported), call('SRANDMEMBER', KEYS[5], OWED_MAX),
+  return { last, newest, pending, noted, read_running(notes), waiting, call('ZCARD', exported), call('SRANDMEMBER', KEYS[5], OWED_MAX),
     call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES'), consumers }
 end
 

@@ -33,8 +33,8 @@ pub(super) struct Look {
     pub(super) pending: HashMap<Place, Pending>,
     /// Entries whose group was destroyed while they were held, or made again behind them.
     pub(super) orphans: HashMap<Place, Orphan>,
-    /// Calls that legacy workers run, by their records.
-    pub(super) running: Vec<CallId>,
+    /// Calls that legacy workers run.
+    pub(super) running: Vec<Arc<Record>>,
     pub(super) exported: Vec<Exported>,
     /// Number of calls that are exported.
     pub(super) exported_count: usize,
@@ -101,27 +101,23 @@ impl RedisStore {
 
 /// `None`: the reply has another shape.
 fn read(parts: &[Value]) -> Result<Option<Look>, StoreError> {
-    let [last, newest, pending, fields, exported, count, owed, oldest, consumers] = parts else { return Ok(None) };
+    let [last, newest, pending, orphans, running, exported, count, owed, oldest, consumers] = parts else { return Ok(None) };
     let place = |value: &Value| value::text(value).and_then(Place::read).unwrap_or_default();
     let mut look = Look { last: place(last), newest: place(newest), ..Look::default() };
     for one in items(pending).chunks_exact(3) {
         look.pending.insert(place(&one[0]), Pending { consumer: lossy(&one[1]), idle: since(&one[2]) });
     }
-    for pair in items(fields).chunks_exact(2) {
-        let field = lossy(&pair[0]);
-        if let Some(entry) = field.strip_prefix("o:").and_then(Place::read) {
-            let text = lossy(&pair[1]);
-            let (since, consumer) = text.split_once(' ').unwrap_or((&text, ""));
-            let since = Timestamp::from_millis(since.parse().unwrap_or_default());
-            look.orphans.insert(entry, Orphan { consumer: consumer.to_owned(), since });
-        } else if let Some(call_id) = field.strip_prefix("r:") {
-            look.running.extend(CallId::new(call_id));
-        }
+    for pair in items(orphans).chunks_exact(2) {
+        let text = lossy(&pair[1]);
+        let (since, consumer) = text.split_once(' ').unwrap_or((&text, ""));
+        let since = Timestamp::from_millis(since.parse().unwrap_or_default());
+        look.orphans.insert(place(&pair[0]), Orphan { consumer: consumer.to_owned(), since });
+    }
+    for pair in items(running).chunks_exact(2) {
+        look.running.push(record(&pair[0], &pair[1])?);
     }
     for one in items(exported).chunks_exact(3) {
-        let text = Bytes::from(value::bytes(&one[1]).unwrap_or_default().to_vec());
-        let record = Arc::new(Record::read(&value::call_id(&one[0])?, &text)?);
-        look.exported.push(Exported { record, is_there: value::text(&one[2]) == Some("1") });
+        look.exported.push(Exported { record: record(&one[0], &one[1])?, is_there: value::text(&one[2]) == Some("1") });
     }
     look.exported_count = value::number(count).and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
     look.owed = items(owed).iter().map(value::call_id).collect::<Result<_, _>>()?;
@@ -130,6 +126,11 @@ fn read(parts: &[Value]) -> Result<Option<Look>, StoreError> {
     look.oldest_queued = items(oldest).get(1).and_then(value::score).map(submitted_at);
     look.consumers = items(consumers).chunks_exact(2).map(|pair| (lossy(&pair[0]), since(&pair[1]))).collect();
     Ok(Some(look))
+}
+
+fn record(id: &Value, text: &Value) -> Result<Arc<Record>, StoreError> {
+    let text = Bytes::from(value::bytes(text).unwrap_or_default().to_vec());
+    Ok(Arc::new(Record::read(&value::call_id(id)?, &text)?))
 }
 
 fn since(value: &Value) -> Duration {

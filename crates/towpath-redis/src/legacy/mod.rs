@@ -46,7 +46,7 @@ use crate::store::RedisStore;
 
 pub(crate) use peers::is_legacy_worker;
 
-/// The consumer under which Towpath reads streams. `lua/legacy/group.lua` has the same.
+/// The consumer under which Towpath reads streams.
 const CONSUMER: &str = "towpath";
 /// The holder of a call that a legacy worker runs, if its consumer's name is not a worker id.
 const LEGACY: &str = "legacy";

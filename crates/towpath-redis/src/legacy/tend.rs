@@ -68,7 +68,8 @@ impl RedisStore {
             abandoned_after: self.shared.options.timing.abandoned_after,
             now: self.shared.now(),
         };
-        let exported = self.exported_calls(partition, &look).await?;
+        let waiting = look.exported.iter().map(|exported| (Arc::clone(&exported.record), exported.is_there));
+        let exported: Vec<(Arc<Record>, bool)> = waiting.chain(look.running.iter().map(|record| (Arc::clone(record), true))).collect();
         self.decide_on_exported(partition, &look, &exported, &consumers).await?;
         let places: HashSet<Place> = exported.iter().filter_map(|(record, _)| Place::read(&record.exported)).collect();
         self.take_over(partition, &look, &places, &consumers).await?;
@@ -76,25 +77,6 @@ impl RedisStore {
         self.answer_owed(partition, &look.owed).await?;
         self.export_for(partition, serving, look.exported_count, look.oldest_queued).await?;
         Ok(look.is_quiet())
-    }
-
-    /// The calls that wait in the stream or are run by legacy workers, and whether their entries are there.
-    async fn exported_calls(&self, partition: &Partition, look: &Look) -> Result<Vec<(Arc<Record>, bool)>, StoreError> {
-        let mut calls: Vec<(Arc<Record>, bool)> =
-            look.exported.iter().map(|exported| (Arc::clone(&exported.record), exported.is_there)).collect();
-        let mut stale = Vec::new();
-        for (call_id, record) in look.running.iter().zip(self.records(partition, &look.running).await?) {
-            match record.filter(|record| record.call.state == CallState::Running && !record.exported.is_empty()) {
-                Some(record) => calls.push((Arc::new(record), true)),
-                None => stale.push(format!("r:{call_id}")),
-            }
-        }
-        if !stale.is_empty() {
-            let mut forget = command("HDEL", &[&partition.keys.legacy]);
-            forget.arg(stale);
-            self.shared.link.ask(&forget).await?;
-        }
-        Ok(calls)
     }
 
     async fn decide_on_exported(
@@ -252,7 +234,7 @@ fn fate(record: &Record, is_there: bool, look: &Look, consumers: &Consumers<'_>)
                 Fate::Leave
             }
         }
-        (_, Some(orphan)) if orphan.consumer.is_empty() => Fate::Return,
+        (_, Some(orphan)) if orphan.consumer.is_empty() || orphan.consumer == CONSUMER => Fate::Return,
         (_, Some(orphan)) => {
             let is_lost = consumers.have_abandoned(&orphan.consumer, consumers.now.since(orphan.since));
             if is_lost { Fate::Lost(orphan.consumer.clone()) } else { Fate::Leave }

@@ -17,23 +17,20 @@ use crate::value;
 
 /// So many functions are asked about at once.
 const FUNCTIONS_AT_ONCE: usize = 256;
-/// All streams are looked at once in so many looks for legacy workers.
-const LOOKS_PER_SWEEP: u32 = 6;
 /// How often the lengths of streams are looked at in a Cluster.
 const LENGTHS_EVERY: Duration = Duration::from_secs(1);
 
 /// When each thing was last looked at.
 #[derive(Default)]
 pub(super) struct Rounds {
-    workers: Option<Timestamp>,
-    streams: Option<Timestamp>,
+    peers: Option<Timestamp>,
     lengths: Option<Timestamp>,
 }
 
 /// Which things are due. What is due counts as done.
 struct Due {
-    workers: bool,
-    streams: bool,
+    /// Workers and streams.
+    peers: bool,
     lengths: bool,
 }
 
@@ -43,10 +40,8 @@ impl RedisStore {
         let mut partitions = self.partitions_in_use();
         partitions.retain(|partition| !partition.is_shard());
         let due = self.take_due();
-        if due.workers {
+        if due.peers {
             self.look_for_legacy_workers(&partitions).await?;
-        }
-        if due.streams {
             self.look_for_streams(&partitions).await?;
         }
         if due.lengths && self.shared.link.is_cluster() {
@@ -72,9 +67,7 @@ impl RedisStore {
             }
             is_due
         };
-        let workers = take(&mut rounds.workers, every);
-        let streams = take(&mut rounds.streams, every * LOOKS_PER_SWEEP);
-        Due { workers, streams, lengths: take(&mut rounds.lengths, LENGTHS_EVERY) }
+        Due { peers: take(&mut rounds.peers, every), lengths: take(&mut rounds.lengths, LENGTHS_EVERY) }
     }
 
     /// Finds out which functions legacy workers serve.
@@ -99,7 +92,7 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Finds streams in use, and what processes that died have left.
+    /// Finds streams in use, streams whose group was destroyed, and what processes that died have left.
     async fn look_for_streams(&self, partitions: &[Arc<Partition>]) -> Result<(), StoreError> {
         let at_once = if self.shared.link.is_cluster() { 1 } else { FUNCTIONS_AT_ONCE };
         for some in partitions.chunks(at_once) {
@@ -109,7 +102,12 @@ impl RedisStore {
             };
             let keys: Vec<String> = some.iter().flat_map(of).collect();
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            let found = value::array("a look for streams", self.shared.link.run_args(&LOOK, &keys, &Args::default()).await?)?;
+            let mut groups = Args::with_capacity(some.len());
+            for partition in some {
+                let is_served = partition.legacy.is_listened_to.load(Ordering::Acquire);
+                groups.push(if is_served { partition.keys.group.as_str() } else { "" });
+            }
+            let found = value::array("a look for streams", self.shared.link.run_args(&LOOK, &keys, &groups).await?)?;
             let numbers = found.iter().filter_map(value::number).filter_map(|number| usize::try_from(number - 1).ok());
             numbers.filter_map(|number| some.get(number)).for_each(|partition| partition.legacy.tend());
         }

@@ -39,11 +39,16 @@ pub(super) async fn command(port: u16, database: i64, words: &[&str]) {
     drop(ask(&mut connect(port, database).await, words).await);
 }
 
-/// What stands in the stream and in the registry, for a report.
-pub(super) async fn dump(port: u16, database: i64) -> String {
+/// What stands about a call, in the stream and in the registry, for a report.
+pub(super) async fn dump(port: u16, database: i64, call_id: &str) -> String {
     let (mut line, legacy) = (connect(port, database).await, crate::rig::own("legacy"));
+    let [calls, queue, running, exported] = ["calls", "queue", "running", "exported"].map(crate::rig::own);
     let mut shown = format!("  now {}\n", now_ms());
-    let questions: [&[&str]; 6] = [
+    let questions: [&[&str]; 10] = [
+        &["HGET", &calls, call_id],
+        &["ZRANGE", &queue, "0", "-1"],
+        &["ZRANGE", &running, "0", "-1"],
+        &["ZRANGE", &exported, "0", "-1"],
         &["XINFO", "GROUPS", STREAM],
         &["XINFO", "CONSUMERS", STREAM, GROUP],
         &["XPENDING", STREAM, GROUP, "-", "+", "20"],
@@ -103,6 +108,15 @@ impl LegacyCaller {
         });
         waited.await.ok()
     }
+
+    pub(super) async fn is_marked_as_answered(&mut self) -> bool {
+        ask(&mut self.line, &["EXISTS", &sent_mark(&self.call_id)]).await == Ok(Reply::Int(1))
+    }
+}
+
+/// The mark of generation B: a worker sets it before it answers, so that a call is answered once.
+fn sent_mark(call_id: &str) -> String {
+    format!("function:response:sent:{call_id}")
 }
 
 pub(super) struct LegacyWorker {
@@ -209,7 +223,7 @@ impl Serving {
         let run = self.log.begins(&call_id);
         tokio::time::sleep(self.takes).await;
         if self.generation == Generation::B {
-            drop(ask(&mut self.line, &["SET", &format!("function:response:sent:{call_id}"), "1", "EX", "60"]).await);
+            drop(ask(&mut self.line, &["SET", &sent_mark(&call_id), "1", "EX", "60"]).await);
         }
         let reply = json!({"success": true, "data": run, "callId": call_id, "timestamp": now_ms().to_string()}).to_string();
         ask(&mut self.line, &["LPUSH", &list, &reply]).await.expect("it is answered");
