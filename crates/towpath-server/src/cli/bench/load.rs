@@ -164,7 +164,7 @@ impl Callers {
         let calls: Arc<[NewCall]> = (0..load.functions).map(|number| load.steady.call(place, number)).collect::<Result<_, _>>()?;
         let (stop, mut tasks) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
         for number in 0..load.in_flight as usize {
-            tasks.spawn(call_in_turn(towpath.clone(), Arc::clone(&calls), number, Arc::clone(&stop), Arc::clone(meter)));
+            tasks.spawn(call_on_and_on(towpath.clone(), Arc::clone(&calls), number, Arc::clone(&stop), Arc::clone(meter)));
         }
         Ok(Self { stop, tasks })
     }
@@ -198,18 +198,20 @@ fn gave_up(caller: Result<Result<(), String>, tokio::task::JoinError>) -> Failur
     }
 }
 
-async fn call_in_turn(
+/// Calls the functions at random: callers that go through them in turn would soon call the same function all at once.
+async fn call_on_and_on(
     towpath: Towpath,
     calls: Arc<[NewCall]>,
-    first: usize,
+    caller: usize,
     stop: Arc<AtomicBool>,
     meter: Arc<Meter>,
 ) -> Result<(), String> {
     let mut failed_in_a_row = 0;
-    for call in calls.iter().cycle().skip(first % calls.len().max(1)) {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
+    let mut random = caller as u64;
+    while !stop.load(Ordering::Relaxed) {
+        // A linear congruential generator: its upper bits are random enough to choose a function.
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let call = &calls[(random >> 33) as usize % calls.len()];
         let begin = time::now();
         match towpath.call_raw(call.clone()).await {
             Ok(_) => {
