@@ -27,8 +27,6 @@ pub struct CallContext {
 struct Inner {
     desk: Arc<Desk>,
     delivery: Box<Delivery>,
-    /// The params with defaults filled in.
-    params: Payload,
     /// The deadline by this process's clock: the store's may be another machine's.
     ends_at: Timestamp,
     stop: StopSignal,
@@ -36,15 +34,8 @@ struct Inner {
 }
 
 impl CallContext {
-    pub(crate) fn new(
-        desk: Arc<Desk>,
-        delivery: Box<Delivery>,
-        params: Payload,
-        ends_at: Timestamp,
-        stop: StopSignal,
-        aside: Arc<Aside>,
-    ) -> Self {
-        Self { inner: Arc::new(Inner { desk, delivery, params, ends_at, stop, aside }) }
+    pub(crate) fn new(desk: Arc<Desk>, delivery: Box<Delivery>, ends_at: Timestamp, stop: StopSignal, aside: Arc<Aside>) -> Self {
+        Self { inner: Arc::new(Inner { desk, delivery, ends_at, stop, aside }) }
     }
 
     /// Which call. The same for every delivery of it.
@@ -110,10 +101,10 @@ impl CallContext {
 
     /// The params as JSON text, with the defaults of absent parameters filled in.
     pub fn params_raw(&self) -> &Payload {
-        &self.inner.params
+        &self.inner.delivery.request.params
     }
 
-    /// The delivery itself, for those who carry it elsewhere.
+    /// The delivery itself, for those who carry it elsewhere. Its params are those of [`params_raw`](Self::params_raw).
     pub fn delivery(&self) -> &Delivery {
         &self.inner.delivery
     }

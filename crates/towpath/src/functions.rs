@@ -10,7 +10,7 @@ use towpath_core::names::FunctionKey;
 use towpath_core::time::Timestamp;
 use towpath_core::worker::FunctionDefinition;
 
-use crate::params::Parameters;
+use crate::params::{CompiledParameters, Parameters};
 
 /// How long an entry is believed, should the news of a change be lost.
 const BELIEVED_FOR: Duration = Duration::from_secs(5);
@@ -24,12 +24,14 @@ pub(crate) struct KnownFunction {
     generation: u64,
 }
 
-/// What callers know. Entries that are no longer believed stay, because their compiled parameters may still be right.
+/// What callers know.
 #[derive(Debug, Default)]
 pub(crate) struct FunctionCache {
     /// Rises when everything known may be out of date. An entry that was read under an older one is not believed.
     generation: AtomicU64,
     known: RwLock<HashMap<FunctionKey, Arc<KnownFunction>, RandomState>>,
+    /// Outlives the entries, because a function that is read again has most often the same definition.
+    compiled: Arc<CompiledParameters>,
     /// Who reads the registry for a function. A thousand callers that miss it at once ask one question.
     gates: Mutex<HashMap<FunctionKey, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -56,7 +58,7 @@ impl FunctionCache {
 
     /// Keeps what was read. If something changed while it was read, it is kept but not believed.
     pub(crate) fn put(&self, definition: FunctionDefinition, generation: u64, now: Timestamp) -> Arc<KnownFunction> {
-        let parameters = self.parameters_of(&definition);
+        let parameters = self.compiled.of(&definition);
         let key = definition.key.clone();
         let known = Arc::new(KnownFunction { definition, parameters, read_at: now, generation });
         self.known.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&known));
@@ -66,26 +68,17 @@ impl FunctionCache {
     /// Forgets a function: it is unknown, or the store is in trouble.
     pub(crate) fn forget(&self, key: &FunctionKey) {
         self.known.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.compiled.forget(key);
+    }
+
+    /// The compiled parameters of all functions.
+    pub(crate) fn compiled(&self) -> Arc<CompiledParameters> {
+        Arc::clone(&self.compiled)
     }
 
     /// The set of functions or a definition has changed.
     pub(crate) fn doubt_all(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Compiling a schema takes a thousand times longer than checking with it, so it is done once per definition.
-    fn parameters_of(&self, definition: &FunctionDefinition) -> Arc<Parameters> {
-        if let Some(before) = self.read(&definition.key)
-            && before.definition.parameters == definition.parameters
-        {
-            return Arc::clone(&before.parameters);
-        }
-        let compiled = definition.parameters.as_ref().map_or_else(|| Ok(Parameters::anything()), Parameters::compile);
-        Arc::new(compiled.unwrap_or_else(|error| {
-            // Whoever registered it should have been told; the worker judges the params then.
-            tracing::warn!(function = %definition.key, %error, "the function's parameters cannot be checked");
-            Parameters::anything()
-        }))
     }
 
     fn read(&self, key: &FunctionKey) -> Option<Arc<KnownFunction>> {

@@ -82,6 +82,8 @@ pub struct FunctionOptions {
     /// Carried along only: a worker that serves a function on behalf of its target must not erase the target.
     target: Option<PushTarget>,
     pub(crate) concurrency: Option<u32>,
+    /// It was defined by somebody other than this worker.
+    pub(crate) is_defined_elsewhere: bool,
 }
 
 impl FunctionOptions {
@@ -98,6 +100,7 @@ impl FunctionOptions {
             rate_scope: None,
             target: None,
             concurrency: None,
+            is_defined_elsewhere: false,
         }
     }
 
@@ -106,12 +109,14 @@ impl FunctionOptions {
         Self::new(key.name.as_str()).scope(key.scope.as_str())
     }
 
-    /// The function as it is defined elsewhere: what a server does that runs calls on behalf of others.
+    /// The function as it is defined elsewhere: what a server does that runs calls on behalf of others. Parameter definitions that cannot be
+    /// compiled do not keep the worker from starting; its handler gets params as they came then.
     pub fn for_definition(definition: &FunctionDefinition) -> Self {
         let mut options = Self::for_key(&definition.key);
         options.description.clone_from(&definition.description);
         options.parameters.clone_from(&definition.parameters);
         options.target.clone_from(&definition.target);
+        options.is_defined_elsewhere = true;
         options.retry(definition.retry.clone()).limits(definition.limits.clone())
     }
 

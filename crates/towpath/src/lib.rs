@@ -54,6 +54,7 @@ mod call;
 mod clock;
 mod config;
 mod context;
+mod deliveries;
 mod engine;
 mod error;
 mod functions;

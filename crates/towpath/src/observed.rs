@@ -1,4 +1,5 @@
-//! A store that is listened to: counts for the observer, and the alarm when the disk failed. Written once, for every store.
+//! A store that is listened to: counts for the observer, the alarm when the disk failed, and definitions that this process has changed.
+//! Written once, for every store.
 
 mod batches;
 mod locks;
@@ -24,12 +25,13 @@ use towpath_core::payload::Payload;
 use towpath_core::permit::PermitKind;
 use towpath_core::store::{
     CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Ended, Fired, Heartbeat, InspectStore,
-    LimitStore, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, Store, StoreError, StoreTrouble, SubmitCall, Submitted,
-    TimerStore,
+    LimitStore, PrepareParams, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, Store, StoreError, StoreTrouble, SubmitCall,
+    Submitted, TimerStore,
 };
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
 
+use crate::functions::FunctionCache;
 pub(crate) use batches::ObservedBatches;
 use spans::Spans;
 
@@ -98,11 +100,18 @@ pub(crate) struct ObservedStore {
     broken: watch::Sender<Option<String>>,
     clock: Arc<dyn Clock>,
     spans: Spans,
+    /// Definitions that this process changes are read again at once, without waiting for the notification.
+    functions: Arc<FunctionCache>,
 }
 
 impl ObservedStore {
-    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, observer: Option<Arc<dyn Observer>>) -> Self {
-        Self { store, observer, broken: watch::Sender::new(None), clock, spans: Spans::default() }
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        observer: Option<Arc<dyn Observer>>,
+        functions: Arc<FunctionCache>,
+    ) -> Self {
+        Self { store, observer, broken: watch::Sender::new(None), clock, spans: Spans::default(), functions }
     }
 
     /// Hears why the store is broken, once it is.
@@ -248,7 +257,9 @@ impl CallStore for ObservedStore {
 #[async_trait]
 impl RegistryStore for ObservedStore {
     async fn register(&self, worker: RegisterWorker) -> Result<(), StoreError> {
-        self.heard(self.store.register(worker).await)
+        let reply = self.store.register(worker).await;
+        self.functions.doubt_all();
+        self.heard(reply)
     }
 
     async fn heartbeat(&self, worker: &WorkerId) -> Result<Heartbeat, StoreError> {
@@ -260,11 +271,17 @@ impl RegistryStore for ObservedStore {
     }
 
     async fn define(&self, function: FunctionDefinition) -> Result<(), StoreError> {
-        self.heard(self.store.define(function).await)
+        let reply = self.store.define(function).await;
+        self.functions.doubt_all();
+        self.heard(reply)
     }
 
     async fn forget(&self, function: &FunctionKey) -> Result<bool, StoreError> {
         self.heard(self.store.forget(function).await)
+    }
+
+    fn prepare_params_with(&self, prepare: Arc<dyn PrepareParams>) {
+        self.store.prepare_params_with(prepare);
     }
 
     async fn find(&self, function: &FunctionKey, until: Timestamp) -> Result<Option<FunctionView>, StoreError> {

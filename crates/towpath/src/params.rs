@@ -15,15 +15,20 @@
 //! # Ok::<(), towpath::params::InvalidParameters>(())
 //! ```
 
+mod compiled;
 mod definitions;
 mod schema;
 
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use thiserror::Error;
+use towpath_core::call::Failure;
+use towpath_core::names::FunctionKey;
 use towpath_core::payload::Payload;
+use towpath_core::worker::FunctionDefinition;
 
+pub(crate) use compiled::CompiledParameters;
 use definitions::Definitions;
 use schema::Schema;
 
@@ -74,7 +79,7 @@ impl Parameters {
     }
 
     /// Compiles parameter definitions (an array of `{name, type, required, default, description}`) or a JSON Schema (an object).
-    /// `null` takes anything.
+    /// `null` takes anything. `defaultValue`, the text in which n8n-nodes-function writes a default, is read by the parameter's type.
     pub fn compile(parameters: &Payload) -> Result<Self, InvalidParameters> {
         let value: Value =
             serde_json::from_slice(parameters.as_bytes()).map_err(|error| InvalidParameters(format!("they are not JSON: {error}")))?;
@@ -84,6 +89,15 @@ impl Parameters {
             Value::Object(_) | Value::Bool(_) => Ok(Self(Kind::Schema(Box::new(Schema::compile(&value)?)))),
             other => Err(InvalidParameters(format!("give an array of definitions or a JSON Schema, not {}", describe(&other)))),
         }
+    }
+
+    /// What a function takes by its definition. Definitions that cannot be compiled take anything, so that they block no call.
+    pub(crate) fn of(definition: &FunctionDefinition) -> Self {
+        let compiled = definition.parameters.as_ref().map_or_else(|| Ok(Self::anything()), Self::compile);
+        compiled.unwrap_or_else(|error| {
+            tracing::warn!(function = %definition.key, %error, "the function's parameters cannot be checked: workers get them as they came");
+            Self::anything()
+        })
     }
 
     /// What does not fit; empty when everything does.
@@ -106,6 +120,20 @@ impl Parameters {
             }
         }
     }
+
+    /// The params as a worker of the function gets them, or the failure that ends the call.
+    pub(crate) fn prepare(&self, function: &FunctionKey, params: &Payload) -> Result<Payload, Failure> {
+        self.fill(params).map_err(|problems| invalid_params(function, &problems))
+    }
+}
+
+fn invalid_params(function: &FunctionKey, problems: &[ParamProblem]) -> Failure {
+    let listed: Vec<Value> =
+        problems.iter().map(|problem| json!({"parameter": problem.parameter, "expected": problem.expected, "got": problem.got})).collect();
+    let sentences: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let message = format!("the parameters do not fit '{function}': {}", sentences.join("; "));
+    let details = Some(Payload::from_json(json!({ "problems": listed }).to_string()));
+    Failure { details, ..Failure::new("invalid_params", message) }
 }
 
 /// A value in words: enough to see what is wrong, without repeating text that may be a secret.

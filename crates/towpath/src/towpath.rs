@@ -238,12 +238,13 @@ impl TowpathBuilder {
         let limits = Limits::heard_by(self.observer.clone());
         let clock = open.clock;
         let ids = self.ids.unwrap_or_else(|| Arc::new(SystemIds::new()));
-        let observed = Arc::new(ObservedStore::new(open.store, Arc::clone(&clock), self.observer.clone()));
+        let functions = Arc::new(FunctionCache::default());
+        open.store.prepare_params_with(functions.compiled());
+        let observed = Arc::new(ObservedStore::new(open.store, Arc::clone(&clock), self.observer.clone(), Arc::clone(&functions)));
         let broken = observed.broken();
         let batch_store = open.batches.map(|batches| Arc::new(ObservedBatches::new(batches, Arc::clone(&observed))) as Arc<dyn BatchStore>);
         let batches = Batches { store: batch_store, source: self.batch_source.or(open.source), known: KnownBatchers::default() };
         let store: Arc<dyn Store> = observed;
-        let functions = Arc::new(FunctionCache::default());
         let engine = Engine::start(&store, &clock, &functions);
         let switchboard = Switchboard::default();
         let inner = Inner {

@@ -194,7 +194,7 @@ fn serve(towpath: &Towpath, functions: Vec<(FunctionOptions, Arc<dyn RawHandler>
         served.push(Arc::new(Served {
             key: definition.key.clone(),
             handler,
-            parameters: compile(&definition)?,
+            parameters: compile(&options, &definition)?,
             permits: Permits::for_function(options.concurrency),
             counted_by_store: definition.limits.max_concurrent.is_some(),
             turns: turns(towpath, &definition)?,
@@ -211,7 +211,10 @@ fn turns(towpath: &Towpath, definition: &FunctionDefinition) -> Result<Option<Tu
     Ok(towpath.turns_at(&definition.key, rate))
 }
 
-fn compile(definition: &FunctionDefinition) -> Result<Parameters, WorkerError> {
+fn compile(options: &FunctionOptions, definition: &FunctionDefinition) -> Result<Parameters, WorkerError> {
+    if options.is_defined_elsewhere {
+        return Ok(Parameters::of(definition)); // this worker cannot mend it, and calls must not wait until somebody does
+    }
     let compiled = definition.parameters.as_ref().map_or_else(|| Ok(Parameters::anything()), Parameters::compile);
     compiled.map_err(|error| WorkerError::InvalidParameters { function: definition.key.clone(), message: error.to_string() })
 }

@@ -21,7 +21,7 @@ pub use error::{StoreError, StoreTrouble};
 pub use inspect::InspectStore;
 pub use limits::LimitStore;
 pub use locks::{HeldScope, LockNews, LockStore, LockWakes};
-pub use registry::{ConfigView, Heartbeat, RegistryStore, SetConfig};
+pub use registry::{ConfigView, Heartbeat, PrepareParams, RegistryStore, SetConfig};
 pub use timers::{Fired, TimerStore};
 
 use std::fmt;

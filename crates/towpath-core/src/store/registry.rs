@@ -1,8 +1,12 @@
 //! Who serves what, and the configuration that all share.
 
+use std::fmt;
+use std::sync::Arc;
+
 use async_trait::async_trait;
 
 use super::StoreError;
+use crate::call::Failure;
 use crate::inspect::FunctionView;
 use crate::names::{FunctionKey, WorkerId};
 use crate::payload::Payload;
@@ -42,6 +46,16 @@ pub trait RegistryStore: Send + Sync {
 
     /// The configuration, as soon as its version is not `seen`; the present one at `until`.
     async fn config_changed(&self, seen: u64, until: Timestamp) -> Result<ConfigView, StoreError>;
+
+    /// Takes what params go through before this store itself gives a call to a worker. The first one counts. Stores that deliver calls only
+    /// by [`claim`](super::CallStore::claim) ignore it: there, the caller of `claim` prepares the params.
+    fn prepare_params_with(&self, _prepare: Arc<dyn PrepareParams>) {}
+}
+
+/// Makes params ready for a worker.
+pub trait PrepareParams: fmt::Debug + Send + Sync {
+    /// The params with the defaults of the function's definition filled in, or the failure that ends a call with such params.
+    fn prepare(&self, definition: &FunctionDefinition, params: &Payload) -> Result<Payload, Failure>;
 }
 
 /// What a heartbeat learns.

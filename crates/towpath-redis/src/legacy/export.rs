@@ -6,16 +6,23 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use towpath_core::call::CallState;
+use towpath_core::call::{Answer, CallState, Failure, Retry};
 use towpath_core::names::CallId;
+use towpath_core::payload::Payload;
 use towpath_core::store::StoreError;
 use towpath_core::time::{Timestamp, millis};
+use towpath_core::worker::FunctionDefinition;
 
 use super::entry;
 use super::peers::Serving;
+use super::replies::answered;
 use super::scripts::EXPORT;
+use crate::calls::change::Change;
 use crate::calls::partition::Partition;
+use crate::calls::record::Record;
 use crate::calls::sections;
+use crate::definition::read_definition;
+use crate::registry::reply::command;
 use crate::script::Args;
 use crate::store::RedisStore;
 use crate::value;
@@ -101,11 +108,7 @@ impl RedisStore {
     /// Exports calls from the head of the queue, those that were submitted before an instant. Says how many it has looked at.
     async fn export(&self, partition: &Arc<Partition>, count: usize, before: Option<Timestamp>) -> Result<usize, StoreError> {
         let keys = &partition.keys;
-        let until = before.map_or_else(|| "+inf".to_owned(), |before| before.as_millis().saturating_mul(1_000).to_string());
-        let mut ask = Cmd::new();
-        ask.arg("ZRANGEBYSCORE").arg(&keys.queue).arg("-inf").arg(until).arg("LIMIT").arg(0).arg(count);
-        let ids = value::array("ZRANGEBYSCORE", self.shared.link.ask(&ask).await?)?;
-        let ids = ids.iter().map(value::call_id).collect::<Result<Vec<CallId>, StoreError>>()?;
+        let (ids, definition) = self.head_of_queue(partition, count, before).await?;
         if ids.is_empty() {
             return Ok(0);
         }
@@ -113,19 +116,28 @@ impl RedisStore {
         let mut args = Args::with_capacity(2 + ids.len() * 24);
         args.push(&keys.group);
         args.number(now.as_millis());
-        let mut leaving = Vec::with_capacity(ids.len());
+        let (mut leaving, mut unfit) = (Vec::with_capacity(ids.len()), Vec::new());
         for whole in self.wholes(partition, &ids).await?.into_iter().flatten() {
             let record = &whole.record;
             if record.call.state != CallState::Queued || !record.exported.is_empty() || record.call.deadline <= now {
                 continue;
             }
-            let words = entry::write(record, &whole.request(partition)?);
+            let mut request = whole.request(partition)?;
+            match self.prepare_params(definition.as_ref(), request.params) {
+                Ok(params) => request.params = params,
+                Err(failure) => {
+                    unfit.push((whole.record, failure));
+                    continue;
+                }
+            }
+            let words = entry::write(record, &request);
             args.push(record.call.call_id.as_str());
             args.written(|text| record.write_start(text));
             args.number(words.len());
             words.iter().for_each(|word| args.push(word));
             leaving.push((record.call.call_id.clone(), entry::worker_list(record), record.call.deadline));
         }
+        self.end_unfit(partition, unfit).await?;
         if leaving.is_empty() {
             return Ok(ids.len());
         }
@@ -141,6 +153,54 @@ impl RedisStore {
         tracing::debug!(function = %partition.function, calls = places.len(), "calls were exported for legacy workers");
         partition.legacy.tend();
         Ok(ids.len())
+    }
+
+    /// Calls at the head of the queue, those that were submitted before an instant, and the function's definition.
+    async fn head_of_queue(
+        &self,
+        partition: &Partition,
+        count: usize,
+        before: Option<Timestamp>,
+    ) -> Result<(Vec<CallId>, Option<FunctionDefinition>), StoreError> {
+        let until = before.map_or_else(|| "+inf".to_owned(), |before| before.as_millis().saturating_mul(1_000).to_string());
+        let mut ask = Cmd::new();
+        ask.arg("ZRANGEBYSCORE").arg(&partition.keys.queue).arg("-inf").arg(until).arg("LIMIT").arg(0).arg(count);
+        let define = command("HGET", &[partition.keys.definition.as_str(), "definition"]);
+        let mut replies = self.shared.link.ask_all(&[ask, define]).await?.into_iter();
+        let mut next = || value::checked(replies.next().unwrap_or(Value::Nil));
+        let ids = value::array("ZRANGEBYSCORE", next()?)?;
+        let ids = ids.iter().map(value::call_id).collect::<Result<Vec<CallId>, StoreError>>()?;
+        let definition = value::bytes(&next()?).and_then(|text| match read_definition(text) {
+            Ok(definition) => Some(definition),
+            Err(error) => {
+                tracing::warn!(function = %partition.function, %error, "params are exported as they came");
+                None
+            }
+        });
+        Ok((ids, definition))
+    }
+
+    /// The params as a legacy worker gets them, or the failure that ends their call.
+    fn prepare_params(&self, definition: Option<&FunctionDefinition>, params: Payload) -> Result<Payload, Failure> {
+        match (self.shared.legacy.prepare.get(), definition) {
+            (Some(prepare), Some(definition)) => prepare.prepare(definition, &params),
+            _ => Ok(params),
+        }
+    }
+
+    /// Ends calls whose params do not fit. One that has changed meanwhile is looked at again with the next export.
+    async fn end_unfit(&self, partition: &Arc<Partition>, unfit: Vec<(Record, Failure)>) -> Result<(), StoreError> {
+        let now = self.shared.now();
+        let end = |(record, failure): (Record, Failure)| {
+            let after = answered(&record.call, &Answer::Failed { failure, retry: Retry::Never }, now)?;
+            Some(Change::new(Arc::new(record), after))
+        };
+        let changes: Vec<Change> = unfit.into_iter().filter_map(end).collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        tracing::info!(function = %partition.function, calls = changes.len(), "calls whose params do not fit were not exported");
+        self.apply(partition, changes).await.map(drop)
     }
 }
 

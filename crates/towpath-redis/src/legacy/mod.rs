@@ -35,10 +35,10 @@ mod tick;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use towpath_core::names::{CallId, FunctionKey, WorkerId};
-use towpath_core::store::StoreError;
+use towpath_core::store::{PrepareParams, StoreError};
 use towpath_core::time::Timestamp;
 
 use crate::calls::partition::Partition;
@@ -60,12 +60,18 @@ pub(crate) struct Legacy {
     rounds: Mutex<tick::Rounds>,
     /// When this process last searched for functions of legacy workers.
     searched: Mutex<Option<Timestamp>>,
+    /// What the params of a call go through before a legacy worker gets them.
+    prepare: OnceLock<Arc<dyn PrepareParams>>,
 }
 
 impl Legacy {
     /// The workers of these functions have just changed.
     pub(crate) fn forget(&self, functions: &[FunctionKey]) {
         self.peers.forget(functions);
+    }
+
+    pub(crate) fn prepare_params_with(&self, prepare: Arc<dyn PrepareParams>) {
+        let _first_counts = self.prepare.set(prepare);
     }
 }
 

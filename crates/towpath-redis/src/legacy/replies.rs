@@ -112,7 +112,7 @@ impl RedisStore {
 }
 
 /// The call as a legacy worker's answer ends it, whichever worker holds it by its record. `None`: it does not wait and does not run.
-fn answered(call: &Call, answer: &Answer, now: Timestamp) -> Option<Call> {
+pub(super) fn answered(call: &Call, answer: &Answer, now: Timestamp) -> Option<Call> {
     let mut call = call.clone();
     let deadline = call.deadline;
     let worker = call.holder.clone().or_else(|| WorkerId::new(LEGACY).ok())?;

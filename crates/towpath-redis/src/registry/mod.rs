@@ -17,12 +17,13 @@ mod scripts;
 mod tests;
 mod workers;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use towpath_core::inspect::FunctionView;
 use towpath_core::names::{FunctionKey, WorkerId};
-use towpath_core::store::{ConfigView, Heartbeat, RegistryStore, SetConfig, StoreError};
+use towpath_core::store::{ConfigView, Heartbeat, PrepareParams, RegistryStore, SetConfig, StoreError};
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, RegisterWorker};
 
@@ -59,6 +60,10 @@ impl RegistryStore for RedisStore {
 
     async fn forget(&self, function: &FunctionKey) -> Result<bool, StoreError> {
         self.forget_function(function).await
+    }
+
+    fn prepare_params_with(&self, prepare: Arc<dyn PrepareParams>) {
+        self.shared.legacy.prepare_params_with(prepare);
     }
 
     async fn find(&self, function: &FunctionKey, until: Timestamp) -> Result<Option<FunctionView>, StoreError> {

@@ -1,7 +1,10 @@
 //! Entries as legacy callers write them, with what they leave out, and the replies that they get.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::json;
-use towpath::Towpath;
+use towpath::{FunctionOptions, Towpath};
 use towpath_redis_testing::until;
 
 use crate::rig::{ADD, Add, Ours, Rig, SOON, STREAM, Sum, reply_list};
@@ -201,4 +204,26 @@ async fn an_id_that_both_a_legacy_and_a_new_caller_use_is_one_call() {
 
 async fn call_as(towpath: &Towpath, call_id: &str) -> Sum {
     towpath.call(ADD, &Add { a: 2, b: 40 }).call_id(call_id).await.expect("it is answered")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_legacy_caller_is_told_which_parameter_is_missing_and_its_call_never_runs() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&runs);
+    let handler = move |params: serde_json::Value, _: towpath::CallContext| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async move { Ok(params) }
+    };
+    let parameters = json!([{"name": "a", "type": "number", "required": true}, {"name": "b", "default": 40}]);
+    let options = FunctionOptions::new(ADD).parameters(parameters);
+    let _worker = towpath.worker().function_with(options, handler).start().await.expect("the server is there");
+    rig.cli(&["XADD", STREAM, "*", "callId", "call-1", "params", "{\"b\":1}", "responseChannel", &reply_list("call-1")]);
+    let reply = rig.legacy_answer("call-1");
+    assert_eq!((&reply["success"], &reply["code"]), (&json!(false), &json!("invalid_params")), "{reply}");
+    assert!(reply["error"].as_str().is_some_and(|text| text.contains("parameter 'a': expected a number, got nothing")), "{reply}");
+    assert_eq!(runs.load(Ordering::Relaxed), 0);
+    rig.cli(&["XADD", STREAM, "*", "callId", "call-2", "params", "{\"a\":2}", "responseChannel", &reply_list("call-2")]);
+    assert_eq!(rig.legacy_answer("call-2")["data"], json!({"a": 2, "b": 40}));
 }

@@ -25,6 +25,7 @@ options.add_argument("--generation", choices="ab", default="a")
 options.add_argument("--init-entry", action="store_true", help="writes an entry that is no call when it starts")
 options.add_argument("--meta-expired", action="store_true", help="serves for more than an hour: of its hash only the heartbeat is left")
 options.add_argument("--bare-reply", action="store_true", help="answers without the call's id, as the first seed has it")
+options.add_argument("--parameters", help="what it says its function takes, as JSON; numbers `a` and `b` if nothing else is said")
 options.add_argument("--heartbeat-s", type=float, default=10)
 options.add_argument("--fail", help="answers every call with this error")
 options.add_argument("--hold", action="store_true", help="answers when the test says `answer`, and takes no other call meanwhile")
@@ -53,7 +54,7 @@ def register():
         "functionName": want.function,
         "executionId": want.scope,
         "nodeId": "ab000000-1111-4111-8111-111111111111",
-        "parameters": json.dumps(parameters),
+        "parameters": want.parameters or json.dumps(parameters),
         "workerId": want.worker_id,
         "lastHeartbeat": now_ms(),
     }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use towpath::{CallError, CallId, CallState, Towpath};
+use towpath::{CallError, CallId, CallState, FunctionKey, Payload, Towpath};
+use towpath_core::worker::FunctionDefinition;
 
-use crate::rig::{ADD, Add, Ours, Peer, Rig, STREAM, Sum, reply_list};
+use crate::rig::{ADD, Add, GROUP, Ours, Peer, Rig, STREAM, Sum, reply_list};
 
 const TWO_AND_FORTY: Add = Add { a: 2, b: 40 };
 
@@ -195,4 +196,58 @@ async fn a_detached_call_is_answered_by_a_legacy_worker_while_its_caller_is_away
     let result = tokio::spawn(again.result());
     worker.order("answer").await;
     assert_eq!(result.await.expect("it does not panic").expect("it is answered"), Sum { sum: 42 }, "whoever asks is told");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_legacy_worker_gets_the_params_of_our_caller_with_defaults_filled_in() {
+    let rig = Rig::start();
+    let parameters = r#"[{"name":"a","type":"number","required":true,"defaultValue":""},{"name":"b","type":"number","defaultValue":"40"}]"#;
+    let mut worker = rig.legacy_worker(&["--parameters", parameters]).await;
+    let towpath = rig.towpath().await;
+    let sum: Sum = towpath.call(ADD, &json!({"a": 2})).await.expect("a legacy worker answers");
+    assert_eq!(sum, Sum { sum: 42 });
+    assert_eq!(worker.hear("took").await["fields"]["params"], r#"{"a":2,"b":40}"#);
+    let refused = towpath.call::<Sum, _>(ADD, &json!({"b": 1})).await.expect_err("`a` is missing");
+    assert!(matches!(&refused, CallError::InvalidParams { problems, .. } if problems[0].parameter == "a"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_params_no_longer_fit_ends_with_an_error_and_no_legacy_worker_gets_it() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    // The function is known, and for now nobody serves it.
+    Ours::new().start(&towpath).await.drain().await;
+    let call = tokio::spawn(towpath.call::<Sum, _>(ADD, &TWO_AND_FORTY).into_future());
+    towpath_redis_testing::until("the call waits", crate::rig::SOON, || rig.waiting() == 1);
+    let mut definition = FunctionDefinition::new(FunctionKey::global(ADD.parse().expect("a name")));
+    definition.parameters = Some(Payload::from_json(r#"[{"name":"c","type":"number","required":true}]"#));
+    towpath.store().define(definition).await.expect("the server is there");
+    let mut worker = rig.legacy_worker(&[]).await;
+    let refused = call.await.expect("it does not panic").expect_err("`c` is missing");
+    let CallError::Failed { failure, .. } = refused else { panic!("{refused:?}") };
+    assert_eq!(failure.code, "invalid_params");
+    assert!(failure.message.contains("parameter 'c': expected a number, got nothing"), "{}", failure.message);
+    worker.order("leave").await;
+    assert_eq!(worker.took().await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_of_a_dead_legacy_worker_are_checked_and_filled_in_before_another_one_gets_them() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let mut definition = FunctionDefinition::new(FunctionKey::global(ADD.parse().expect("a name")));
+    definition.parameters = Some(Payload::from_json(r#"[{"name":"a","type":"number","required":true},{"name":"b","default":40}]"#));
+    towpath.store().define(definition).await.expect("the server is there");
+    rig.until_the_group_is_there();
+    for (call_id, params) in [("call-1", "{\"a\":2}"), ("call-2", "{\"b\":2}")] {
+        rig.cli(&["XADD", STREAM, "*", "callId", call_id, "params", params, "responseChannel", &reply_list(call_id)]);
+    }
+    rig.cli(&["XREADGROUP", "GROUP", GROUP, "consumer-1794765840668-5irpxa9iw45", "STREAMS", STREAM, ">"]);
+    let mut worker = rig.legacy_worker(&[]).await;
+    assert_eq!(rig.legacy_answer("call-1")["data"]["sum"], 42);
+    let refused = rig.legacy_answer("call-2");
+    assert_eq!((&refused["success"], &refused["code"]), (&json!(false), &json!("invalid_params")), "{refused}");
+    assert!(refused["error"].as_str().is_some_and(|text| text.contains("parameter 'a': expected a number, got nothing")), "{refused}");
+    worker.order("leave").await;
+    assert_eq!(worker.took().await, ["call-1"]);
 }

@@ -59,12 +59,14 @@ pub(crate) async fn claimable(app: &App, functions: Vec<FunctionKey>, max: u32) 
     claimable
 }
 
-/// Keeps the deliveries whose turn has come, or comes in a moment that is waited for; puts the others back. A client that goes away meanwhile
-/// swallows nothing.
+/// Makes deliveries ready for a worker: ends calls whose params do not fit, keeps the deliveries whose turn has come, or comes in a moment that
+/// is waited for, and puts the others back. A client that goes away meanwhile swallows nothing.
 pub(crate) async fn draw(app: &App, worker: &WorkerId, lease: Duration, deliveries: Vec<Delivery>) -> Result<Vec<Delivery>, ApiError> {
     let ids = deliveries.iter().map(|delivery| delivery.id.clone()).collect();
     let mut in_hand = InHand { app: app.clone(), worker: worker.clone(), ids, verdicts: Vec::new() };
     let claimed_at = app.clock().now();
+    let deliveries = app.towpath().prepare_deliveries(worker, deliveries).await?;
+    in_hand.ids = deliveries.iter().map(|delivery| delivery.id.clone()).collect();
     let (mut kept, mut back, mut starts_at) = (Vec::with_capacity(deliveries.len()), Vec::new(), claimed_at);
     for delivery in deliveries {
         let function = &delivery.request.function;

@@ -131,3 +131,11 @@ fn a_program_that_calls_its_own_function_does_not_wait_for_its_own_place() {
     let deepest = calls["calls"].as_array().unwrap().iter().map(|call| call["depth"].as_u64().unwrap()).max();
     assert_eq!(deepest, Some(5), "each call knows how deep it is");
 }
+
+#[test]
+fn a_program_gets_params_with_defaults_filled_in() {
+    let server = Server::start();
+    let parameters = r#"[{"name":"n","type":"integer","required":true},{"name":"unit","type":"string","default":"kg"}]"#;
+    let _worker = server.worker("weigh", &["--parameters", parameters, "--exec", "echo \"$TOWPATH_PARAM_UNIT $(cat)\""]);
+    assert_eq!(server.run(&["call", "weigh", r#"{"n":2}"#]).exits(0).json(), "kg {\"n\":2,\"unit\":\"kg\"}");
+}

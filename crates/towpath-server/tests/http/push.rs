@@ -236,3 +236,23 @@ async fn a_secret_is_made_once_and_kept_beside_the_store() {
     }
     assert!(seen[0].starts_with("whsec_") && seen[0] == seen[1], "{} secrets", seen.len());
 }
+
+#[tokio::test]
+async fn a_target_gets_params_with_defaults_filled_in() {
+    let (target, base) = Target::start().await;
+    let server = pushing().await;
+    let body = json!({ "target": { "url": format!("{base}/json") }, "parameters": [{ "name": "n", "type": "integer", "default": 4 }] });
+    server.put("/v1/functions/json", body).await.with(200);
+    let called = server.post("/v1/functions/json/call", json!({ "params": {} })).await.with(200);
+    assert_eq!(called["data"], json!({ "doubled": 8 }));
+    assert_eq!(serde_json::from_slice::<Value>(&target.got()[0].body).unwrap()["params"], json!({ "n": 4 }));
+}
+
+#[tokio::test]
+async fn a_target_is_called_though_the_parameter_definitions_cannot_be_compiled() {
+    let (_target, base) = Target::start().await;
+    let server = pushing().await;
+    server.define_unchecked("text", "[{\"name\":\"a\",\"type\":\"text\"}]", Some(format!("{base}/text"))).await;
+    let called = server.post("/v1/functions/text/call", json!({ "params": { "a": 1 } })).await.with(200);
+    assert_eq!(called["data"], json!("plain"));
+}

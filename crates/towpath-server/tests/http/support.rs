@@ -8,6 +8,7 @@ use std::time::Duration;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use towpath::{CallContext, HandlerError, RawHandler, RunningWorker};
+use towpath_core::worker::{FunctionDefinition, PushTarget};
 use towpath_server::serve::{self, Running};
 use towpath_server::settings::Settings;
 
@@ -126,6 +127,14 @@ impl Server {
             String::from_utf8_lossy(&text).into_owned()
         };
         tokio::task::spawn_blocking(exchange).await.unwrap()
+    }
+
+    /// Defines a function with parameter definitions that the API would refuse.
+    pub(crate) async fn define_unchecked(&self, name: &str, parameters: &str, url: Option<String>) {
+        let mut definition = FunctionDefinition::new(towpath::FunctionKey::global(name.parse().unwrap()));
+        definition.parameters = Some(towpath::Payload::from_json(parameters.to_owned()));
+        definition.target = url.map(|url| PushTarget { url, concurrency: 1 });
+        self.running.towpath().store().define(definition).await.unwrap();
     }
 
     /// A worker in the server's process: `echo` returns its params, `fail` fails for good, `stubborn` fails in each of two attempts,

@@ -161,3 +161,39 @@ async fn a_worker_keeps_the_id_it_brings() {
     assert_eq!(listed["workers"][0]["kind"], "python");
     assert_eq!(listed["workers"][0]["functions"].as_array().unwrap().len(), 2);
 }
+
+#[tokio::test]
+async fn a_pull_worker_gets_params_with_defaults_filled_in() {
+    let server = server().await;
+    let parameters = json!([{ "name": "a", "type": "integer", "required": true }, { "name": "b", "default": 7 }]);
+    let worker = server.pull_worker(json!([{ "name": "fill", "parameters": parameters }])).await;
+    let submitted = server.post("/v1/functions/fill/calls", json!({ "params": { "a": 1 }, "call_id": "c-1" })).await.with(202);
+    assert_eq!(worker.claim_one().await["params"], json!({ "a": 1, "b": 7 }));
+    let again = server.post("/v1/functions/fill/calls", json!({ "params": { "a": 1 }, "call_id": "c-1" })).await.with(202);
+    assert_eq!((&again["call_id"], &again["existing"]), (&submitted["call_id"], &json!(true)), "what the caller asked is what is kept");
+}
+
+#[tokio::test]
+async fn a_call_whose_params_no_longer_fit_ends_with_an_error_and_is_not_delivered() {
+    let server = server().await;
+    server.put("/v1/functions/moved", json!({ "parameters": [{ "name": "a" }] })).await.with(200);
+    server.post("/v1/functions/moved/calls", json!({ "params": { "a": 1 }, "call_id": "c-1" })).await.with(202);
+    let parameters = json!([{ "name": "a" }, { "name": "unit", "type": "string", "required": true }]);
+    let worker = server.pull_worker(json!([{ "name": "moved", "parameters": parameters }])).await;
+    assert_eq!(worker.post("claim", json!({ "wait_ms": 100 })).await.with(200)["calls"], json!([]));
+    let call = server.get("/v1/calls/c-1").await.with(200);
+    assert_eq!((&call["state"], &call["outcome"]["error"]["code"]), (&json!("failed"), &json!("invalid_params")), "{call}");
+    let message = call["outcome"]["error"]["message"].as_str().unwrap();
+    assert!(message.contains("parameter 'unit': expected a string, got nothing"), "{message}");
+    server.post("/v1/functions/moved/calls", json!({ "params": { "unit": "kg" }, "call_id": "c-2" })).await.with(202);
+    assert_eq!(worker.claim_one().await["call_id"], "c-2", "the next call is delivered");
+}
+
+#[tokio::test]
+async fn parameter_definitions_that_cannot_be_compiled_block_no_call() {
+    let server = server().await;
+    let worker = server.pull_worker(json!([{ "name": "odd" }])).await;
+    server.define_unchecked("odd", "[{\"name\":\"a\",\"type\":\"text\"}]", None).await;
+    server.post("/v1/functions/odd/calls", json!({ "params": [1] })).await.with(202);
+    assert_eq!(worker.claim_one().await["params"], json!([1]));
+}

@@ -17,6 +17,7 @@ mod drainers;
 mod failover;
 mod full;
 mod killed;
+mod legacy_params;
 mod paced;
 mod paused;
 mod pull_worker;

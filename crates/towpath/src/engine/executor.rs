@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use serde_json::json;
 use towpath_core::call::Answer;
 use towpath_core::payload::Payload;
 use towpath_core::store::Delivery;
@@ -19,7 +18,6 @@ use super::permits::Permit;
 use crate::context::CallContext;
 use crate::error::HandlerError;
 use crate::limits::not_before;
-use crate::params::ParamProblem;
 
 /// Starts the handlers of these deliveries, after a wait.
 pub(crate) fn start(desk: &Arc<Desk>, deliveries: Vec<Delivery>, wait: Duration) {
@@ -93,7 +91,7 @@ async fn execute(desk: &Arc<Desk>, served: Arc<Served>, permit: Option<Permit>, 
 async fn handle(
     desk: &Arc<Desk>,
     served: Arc<Served>,
-    Work { delivery, wait }: Work,
+    Work { mut delivery, wait }: Work,
     ends_at: Timestamp,
     stop: &StopSignal,
     aside: &Arc<Aside>,
@@ -103,8 +101,9 @@ async fn handle(
     }
     aside.begin().await;
     // Callers check too, but the definition may have changed since, and not every caller is this library.
-    let params = served.parameters.fill(&delivery.request.params).map_err(|problems| invalid_params(&served, &problems))?;
-    let ctx = CallContext::new(Arc::clone(desk), delivery, params, ends_at, stop.clone(), Arc::clone(aside));
+    let prepared = served.parameters.prepare(&served.key, &delivery.request.params);
+    delivery.request.params = prepared.map_err(|failure| HandlerError::Final { failure })?;
+    let ctx = CallContext::new(Arc::clone(desk), delivery, ends_at, stop.clone(), Arc::clone(aside));
     served.handler.run(ctx).await
 }
 
@@ -120,14 +119,6 @@ async fn forced_end(desk: &Desk, stop: &StopSignal, ends_at: Timestamp) -> End {
         () = asked_to_stop => End::Stopped,
         () = clock.sleep_until(ends_at) => End::Deadline,
     }
-}
-
-fn invalid_params(served: &Served, problems: &[ParamProblem]) -> HandlerError {
-    let listed: Vec<_> =
-        problems.iter().map(|problem| json!({"parameter": problem.parameter, "expected": problem.expected, "got": problem.got})).collect();
-    let sentences: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    let message = format!("the parameters do not fit '{}': {}", served.key, sentences.join("; "));
-    HandlerError::fatal("invalid_params", message).details(json!({ "problems": listed }))
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {

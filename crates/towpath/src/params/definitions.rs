@@ -22,6 +22,9 @@ struct Definition {
     required: bool,
     #[serde(default)]
     default: Option<Box<RawValue>>,
+    /// The default as the seeds write it.
+    #[serde(default, rename = "defaultValue")]
+    seeds_default: Option<Box<RawValue>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -47,8 +50,9 @@ impl Definitions {
         let mut compiled = Vec::with_capacity(definitions.len());
         for (index, value) in definitions.into_iter().enumerate() {
             // Through text, because a raw value can only be cut out of text.
-            let definition: Definition =
+            let mut definition: Definition =
                 serde_json::from_str(&value.to_string()).map_err(|error| InvalidParameters(format!("definition {index}: {error}")))?;
+            definition.default = definition.default.take().or_else(|| definition.default_by_seeds());
             check_definition(&definition)?;
             if !seen.insert(definition.name.clone()) {
                 return Err(InvalidParameters(format!("parameter '{}' is defined twice: remove one", definition.name)));
@@ -91,6 +95,19 @@ impl Definitions {
 }
 
 impl Definition {
+    /// The seeds have a text field for every default. Empty text is no default; neither is one that does not fit the type.
+    fn default_by_seeds(&self) -> Option<Box<RawValue>> {
+        let written = self.seeds_default.as_ref()?;
+        let Ok(text) = serde_json::from_str::<String>(written.get()) else {
+            return Some(written.clone()).filter(|written| self.kind.takes(written.get()));
+        };
+        if text.is_empty() || self.kind == Type::String {
+            return Some(written.clone()).filter(|_| !text.is_empty());
+        }
+        let read = RawValue::from_string(text).ok().filter(|value| self.kind.takes(value.get()));
+        read.or_else(|| Some(written.clone()).filter(|_| self.kind == Type::Any))
+    }
+
     fn problem(&self, value: Option<&RawValue>) -> Option<ParamProblem> {
         let got = match value {
             None if self.required && self.default.is_none() => "nothing".to_owned(),
@@ -244,6 +261,27 @@ mod tests {
         assert_eq!(fill("null"), r#"{"a":7,"b":[1]}"#);
         assert_eq!(fill(r#"{"a":null,"z":1e400}"#), r#"{"a":7,"b":[1],"z":1e400}"#);
         assert_eq!(fill(r#"{"b": 2, "a": 1}"#), r#"{"b": 2, "a": 1}"#, "nothing to fill in: the text stays as it came");
+    }
+
+    #[test]
+    fn the_text_in_which_the_seeds_write_a_default_is_read_by_the_type() {
+        for (kind, written, filled) in [
+            ("string", r#""40""#, r#"{"p":"40"}"#),
+            ("number", r#""40.50""#, r#"{"p":40.50}"#),
+            ("boolean", r#""true""#, r#"{"p":true}"#),
+            ("array", r#""[1]""#, r#"{"p":[1]}"#),
+            ("any", r#""40""#, r#"{"p":40}"#),
+            ("any", r#""kg""#, r#"{"p":"kg"}"#),
+            ("number", "7", r#"{"p":7}"#),
+            ("number", r#""""#, "{}"),
+            ("string", r#""""#, "{}"),
+            ("number", r#""seven""#, "{}"),
+            ("number", r#""7", "default": 8"#, r#"{"p":8}"#),
+        ] {
+            let definitions = format!(r#"[{{"name":"p","type":"{kind}","defaultValue":{written}}}]"#);
+            let params = compile(&definitions).unwrap().fill(&Payload::from_json("{}")).unwrap();
+            assert_eq!(params.as_str(), filled, "{definitions}");
+        }
     }
 
     #[test]

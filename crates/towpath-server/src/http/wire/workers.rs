@@ -96,7 +96,7 @@ pub struct ClaimedCall {
     pub function_name: String,
     /// In which scope.
     pub scope: String,
-    /// The parameters.
+    /// The parameters, checked against the function's definition, with defaults filled in.
     #[schema(value_type = Value)]
     pub params: Json,
     /// The item the caller was working on.

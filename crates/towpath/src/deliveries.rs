@@ -1,0 +1,34 @@
+//! Deliveries for workers outside this process: params are checked and filled in before a worker gets them.
+
+use towpath_core::call::{Answer, Retry};
+use towpath_core::names::WorkerId;
+use towpath_core::store::{CompleteCalls, Delivery, StoreError};
+
+use crate::Towpath;
+
+impl Towpath {
+    /// Checks the params of claimed calls against the functions' definitions and fills in defaults. A call whose params do not fit is ended
+    /// with the error `invalid_params`, and its delivery is left out. For servers that hand deliveries to workers elsewhere; the workers of
+    /// this library do it themselves.
+    pub async fn prepare_deliveries(&self, worker: &WorkerId, deliveries: Vec<Delivery>) -> Result<Vec<Delivery>, StoreError> {
+        let (mut ready, mut refused) = (Vec::with_capacity(deliveries.len()), Vec::new());
+        for mut delivery in deliveries {
+            // A function that was forgotten meanwhile has no definition to check with.
+            if let Some(function) = self.known_function(&delivery.request.function).await? {
+                match function.parameters.prepare(&delivery.request.function, &delivery.request.params) {
+                    Ok(params) => delivery.request.params = params,
+                    Err(failure) => {
+                        refused.push((delivery.id, Answer::Failed { failure, retry: Retry::Never }));
+                        continue;
+                    }
+                }
+            }
+            ready.push(delivery);
+        }
+        if !refused.is_empty() {
+            let answers = CompleteCalls { worker: worker.clone(), answers: refused };
+            self.retry_lost_replies(|| self.store().complete(answers.clone())).await?;
+        }
+        Ok(ready)
+    }
+}
