@@ -1,5 +1,8 @@
 //! What was seen to break in use, one test each: outcomes that changed, answers that lied, counts that drifted, timers that stopped.
 
+#[cfg(debug_assertions)]
+mod planted;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,12 +28,20 @@ struct Rig {
     store: RedisStore,
 }
 
+async fn open(server: &RedisServer, clock: &VirtualClock) -> RedisStore {
+    let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    RedisStore::open_by_clock(options, Arc::new(clock.clone())).await.expect("the server is up")
+}
+
 impl Rig {
     async fn start() -> Self {
         let (server, clock) = (RedisServer::start(), VirtualClock::new());
-        let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
-        let store = RedisStore::open_by_clock(options, Arc::new(clock.clone())).await.expect("the server is up");
+        let store = open(&server, &clock).await;
         Self { server, clock, store }
+    }
+
+    async fn another_process(&self) -> RedisStore {
+        open(&self.server, &self.clock).await
     }
 
     async fn define(&self, name: &str, limits: FunctionLimits) {
@@ -89,6 +100,57 @@ async fn an_outcome_that_was_told_does_not_change_whatever_becomes_of_the_stream
         assert!(matches!(stolen, Completed::Lost(_)), "{stolen:?}");
         let kept = rig.outcome(delivery.id.call_id.as_str()).await;
         assert!(matches!(&kept, Some(Outcome::Ok(data)) if data.as_str() == "1"), "{kept:?}");
+    }
+}
+
+/// Rule 1, for claims: a line in a set proves nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_runs_is_not_delivered_again_although_the_queue_names_it() {
+    let rig = Rig::start().await;
+    rig.define("add", FunctionLimits::default()).await;
+    rig.submit("c-1").await;
+    let held = rig.claim("w1", 1).await.remove(0);
+    // What another program, or a person, may leave behind.
+    rig.server.cli(&["ZADD", &format!("towpath:queue:{TAG}"), "1", "c-1"]);
+    assert_eq!(rig.claim("w2", 1).await, [], "its record says that it runs");
+    assert!(matches!(rig.answer("w1", &held.id, ok("1")).await, Completed::Recorded { ended: Some(_) }));
+    assert!(matches!(rig.outcome("c-1").await, Some(Outcome::Ok(data)) if data.as_str() == "1"));
+}
+
+/// Rule 1, for answers: what a process remembers of a call proves nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_answer_is_refused_although_its_process_has_not_heard_that_the_call_went_on() {
+    let rig = Rig::start().await;
+    rig.define("add", FunctionLimits::default()).await;
+    rig.submit("c-1").await;
+    let late = rig.claim("w1", 1).await.remove(0);
+    let there = rig.another_process().await;
+    rig.clock.advance(seconds(30));
+    there.fire_due(10).await.expect("the server is up");
+    let functions = vec![ClaimFunction { function: function("add"), max: 1 }];
+    let (lease, wait) = (seconds(30), Duration::ZERO);
+    let want = ClaimCalls { worker: worker_id("w2"), functions, max: 1, lease, wait, in_process: true };
+    let second = there.claim(want).await.expect("the server is up").remove(0);
+    let refused = rig.answer("w1", &late.id, ok("1")).await;
+    assert!(matches!(refused, Completed::Lost(_)), "{refused:?}");
+    let recorded = there.complete(CompleteCalls::one(worker_id("w2"), second.id, ok("2"))).await.expect("the server is up");
+    assert!(matches!(recorded[..], [Completed::Recorded { ended: Some(_) }]), "{recorded:?}");
+    assert!(matches!(rig.outcome("c-1").await, Some(Outcome::Ok(data)) if data.as_str() == "2"));
+}
+
+/// Rule 2: what limits a function is the size of a set.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_has_room_again_as_soon_as_its_call_has_ended() {
+    let rig = Rig::start().await;
+    rig.define("add", FunctionLimits { max_concurrent: Some(1), ..FunctionLimits::default() }).await;
+    for number in 0..5 {
+        rig.submit(&format!("c-{number}")).await;
+    }
+    for number in 0..5 {
+        let held = rig.claim("w1", 5).await;
+        assert_eq!(held.len(), 1, "in round {number}");
+        let recorded = rig.answer("w1", &held[0].id, ok("1")).await;
+        assert!(matches!(recorded, Completed::Recorded { ended: Some(_) }), "{recorded:?}");
     }
 }
 
@@ -294,4 +356,32 @@ async fn ended_calls_and_dead_letters_that_were_dealt_with_leave_nothing_behind(
         let of_no_call = ["towpath:function:", "towpath:buckets:", "towpath:legacy:"];
         left().lines().all(|key| of_no_call.iter().any(|kind| key.starts_with(kind)))
     });
+}
+
+#[cfg(debug_assertions)]
+planted::planted! {
+    rule_1_a_claim_that_believes_the_queue_is_noticed:
+        "calls/record.lua", "FORMAT .. 'Q\\t(%d+)\\t(%d+)" => "FORMAT .. '.\\t(%d+)\\t(%d+)",
+        "a_call_that_runs_is_not_delivered_again_although_the_queue_names_it";
+    rule_1_an_answer_that_does_not_compare_the_record_is_noticed:
+        "calls/apply.lua", "sub(old, 1, #expected) == expected" => "true",
+        "a_late_answer_is_refused_although_its_process_has_not_heard_that_the_call_went_on";
+    rule_2_a_counter_beside_the_set_of_running_calls_is_noticed:
+        "calls/claim.lua", "call('ZCARD', running)" => "call('HINCRBY', about, 'running', 1)",
+        "a_function_has_room_again_as_soon_as_its_call_has_ended";
+    rule_2_stale_members_that_are_not_repaired_are_noticed:
+        "calls/mend.lua", "if not fits then" => "if false then",
+        "counts_are_sizes_of_sets_and_a_stale_member_blocks_a_function_only_until_it_is_repaired";
+    rule_3_a_functions_trouble_that_reaches_another_is_noticed:
+        "calls/record.lua", "pcall(section, ...)" => "true, section(...)",
+        "an_answer_is_kept_although_another_function_is_in_trouble";
+    rule_4_a_bucket_that_does_not_expire_is_noticed:
+        "calls/apply.lua", "call('PEXPIRE', ended .. bucket, one.lives)" => "",
+        "ended_calls_and_dead_letters_that_were_dealt_with_leave_nothing_behind";
+    rule_5_a_line_that_names_nothing_and_stays_is_noticed:
+        "calls/due.lua", "all('ZREM', lines, stale)" => "",
+        "lines_that_name_nothing_are_removed_and_hold_up_no_timer";
+    rule_5_a_claim_that_walks_all_expired_calls_is_noticed:
+        "calls/claim.lua", "1024, 256" => "100000, 256",
+        "a_claim_after_an_outage_looks_at_a_bounded_number_of_expired_calls";
 }
