@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use towpath_conformance::words::{SubmitWords, call_id, definition, failed_not_before, function, new_call, ok, seconds, worker_id};
 use towpath_core::call::{Answer, CallState, Outcome};
-use towpath_core::clock::VirtualClock;
+use towpath_core::clock::{Clock, VirtualClock};
 use towpath_core::ids::DeliveryId;
 use towpath_core::store::{
     CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, InspectStore, RegistryStore, StoreError, Submitted,
@@ -212,7 +212,8 @@ async fn an_entry_is_imported_as_a_whole_or_not_at_all() {
     rig.define("add", FunctionLimits::default()).await;
     let deadlines = format!("towpath:deadlines:{TAG}");
     rig.server.cli(&["SET", &deadlines, "of another program"]);
-    rig.server.cli(&["XADD", STREAM, "*", "callId", "old-1", "params", "{}", "responseChannel", "function:response:old-1"]);
+    let entry = format!("{}-0", rig.clock.now().as_millis());
+    rig.server.cli(&["XADD", STREAM, &entry, "callId", "old-1", "params", "{}", "responseChannel", "function:response:old-1"]);
     assert_eq!(rig.claim("w1", 1).await, [], "a call without a deadline must not run");
     assert_eq!(rig.count(&["HLEN", &format!("towpath:calls:{TAG}")]), 0);
     assert_eq!(rig.count(&["ZCARD", &format!("towpath:queue:{TAG}")]), 0);
