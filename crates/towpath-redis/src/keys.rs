@@ -185,7 +185,7 @@ pub(crate) struct PartitionKeys {
     pub(crate) held: String,
     /// Start of names. String: the call that an idempotency key leads to.
     pub(crate) idempotency: String,
-    /// Hash: `definition` (JSON), `max_backlog`, `max_concurrent`, `offer:worker` -> its concurrency, if it left that to the store.
+    /// Hash: `definition` (JSON), `max_backlog` (`-` none), `max_concurrent`, `offer:worker` -> its concurrency, if it left that to the store.
     pub(crate) definition: String,
     /// Sorted set: the workers that offer it, by the instant of their latest heartbeat.
     pub(crate) workers: String,

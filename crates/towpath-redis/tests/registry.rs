@@ -136,7 +136,8 @@ async fn a_worker_that_leaves_leaves_nothing_of_itself() {
     for key in ["function:add", "function:sub", "function:meta:w1:add", "towpath:workers", "towpath:heartbeats"] {
         assert!(!left.lines().any(|line| line == key), "{key} of\n{left}");
     }
-    assert_eq!(rig.cli(&["HKEYS", "towpath:function:{function:stream:__global__:add}"]), "definition");
+    let fields = rig.cli(&["HKEYS", "towpath:function:{function:stream:__global__:add}"]);
+    assert!(!fields.contains("offer:"), "{fields}");
     assert_eq!(rig.cli(&["XINFO", "CONSUMERS", "function:stream:__global__:add", "group:add"]), "");
     assert!(rig.cli(&["XINFO", "GROUPS", "function:stream:__global__:add"]).contains("group:add"), "the group stays");
     assert_eq!(served(&rig, &store, "add").await, (0, 0));
@@ -178,7 +179,8 @@ async fn limits_and_offers_stand_where_scripts_read_them() {
     store.register(worker("w1", vec![Offer { definition: add, concurrency: Some(2) }])).await.unwrap();
     assert_eq!(rig.cli(&["HMGET", hash, "max_backlog", "max_concurrent", "offer:w1"]), "7\n3\n2");
     register(&store, "w1", &["add"]).await;
-    assert_eq!(rig.cli(&["HKEYS", hash]), "definition", "no limit is no field");
+    assert_eq!(rig.cli(&["HGET", hash, "max_backlog"]), "-", "that field says that the function is known");
+    assert_eq!(rig.cli(&["HLEN", hash]), "2", "beside the definition nothing else is left");
 }
 
 #[tokio::test]

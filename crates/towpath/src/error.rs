@@ -164,6 +164,7 @@ pub fn store_error_code(error: &StoreError) -> &'static str {
         StoreError::Unavailable(StoreTrouble::Broken(_)) => "store_broken",
         StoreError::Unavailable(StoreTrouble::NotDurable(_)) => "durability_not_reached",
         StoreError::Unavailable(StoreTrouble::NotAllowed(_)) => "store_not_allowed",
+        StoreError::Unavailable(StoreTrouble::WrongType(_)) => "store_wrong_type",
         StoreError::Unavailable(_) => "store_unavailable",
         StoreError::Unknown(_) => "store_unknown",
         StoreError::Corrupt(_) => "store_corrupt",

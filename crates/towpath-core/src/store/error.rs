@@ -34,6 +34,8 @@ pub enum StoreTrouble {
     NotDurable(String),
     /// The store's user may not do that; the text says what it lacks.
     NotAllowed(String),
+    /// A key that the store needs holds something that is not the store's; the text says which.
+    WrongType(String),
     /// Anything else; the text says what.
     Other(String),
 }
@@ -46,7 +48,7 @@ impl fmt::Display for StoreTrouble {
             Self::Closed => f.write_str("the store is closed"),
             Self::Broken(cause) => write!(f, "the disk failed ({cause}); check it, then start again"),
             Self::NotDurable(cause) => write!(f, "{cause}, and it was taken back; ask anew when the replicas follow"),
-            Self::NotAllowed(cause) | Self::Other(cause) => f.write_str(cause),
+            Self::NotAllowed(cause) | Self::WrongType(cause) | Self::Other(cause) => f.write_str(cause),
         }
     }
 }

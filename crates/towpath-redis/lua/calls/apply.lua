@@ -71,13 +71,10 @@ local function apply(k, first, count, together, ended, listed)
       if channel ~= '' then told[#told + 1] = a end
     end
   end
-  -- The sets and buckets that are about to be written hold what they should, or this ends here.
-  if #over > 0 then call('ZCARD', KEYS[k + 5]) end
-  for place in pairs(leave) do call('ZCARD', KEYS[k + PLACES[place]]) end
+  -- Where a call goes can be written, or this ends here. Where it stood is not asked: a line that stays is removed by whoever comes upon it.
   for place in pairs(take) do call('ZCARD', KEYS[k + PLACES[place]]) end
   for bucket, one in pairs(into) do
     one.is_new = call('HLEN', ended .. bucket) == 0
-    call('ZCARD', listed .. bucket)
     if one.is_new then call('ZCARD', buckets) end
   end
   for i = 1, count do
@@ -90,18 +87,17 @@ local function apply(k, first, count, together, ended, listed)
   end
   has_written = true
   all('HSET', calls, kept)
-  all('ZREM', KEYS[k + 5], over)
-  for place, members in pairs(leave) do all('ZREM', KEYS[k + PLACES[place]], members) end
+  if #over > 0 then redis.pcall('ZREM', KEYS[k + 5], unpack(over)) end
+  for place, members in pairs(leave) do redis.pcall('ZREM', KEYS[k + PLACES[place]], unpack(members)) end
   for place, members in pairs(take) do all('ZADD', KEYS[k + PLACES[place]], members) end
   for bucket, one in pairs(into) do
     all('HSET', ended .. bucket, one.records)
-    all('ZADD', listed .. bucket, one.order)
+    redis.pcall('ZADD', listed .. bucket, unpack(one.order))
     if one.is_new then
-      -- Names of buckets that have expired go with the first bucket that is made after them.
-      for _, known in ipairs(call('ZRANGE', buckets, 0, 15)) do
-        if call('EXISTS', ended .. known) == 0 then call('ZREM', buckets, known) end
-      end
-      call('ZADD', buckets, match(bucket, '%d+$'), bucket)
+      -- A bucket's name ends with the instant of its end. Names of buckets that have ended go with the first bucket that is made after them.
+      local ends = match(bucket, '%d+$')
+      call('ZREMRANGEBYSCORE', buckets, '-inf', string.format('(%.0f', tonumber(ends) - tonumber(one.lives)))
+      call('ZADD', buckets, ends, bucket)
       call('PEXPIRE', ended .. bucket, one.lives)
       call('PEXPIRE', listed .. bucket, one.lives)
     end

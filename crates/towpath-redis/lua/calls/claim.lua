@@ -13,24 +13,23 @@ local HELD = '\t' .. ARGV[3] .. '\t' .. lease .. '\t' .. until_ .. '\t'
 
 local function claim(k, max)
   local calls, queue, running, parked, about, held = KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4], KEYS[k + 5], KEYS[k + 6]
-  local limits, runs = call('HMGET', about, 'max_concurrent', 'offer:' .. worker), call('ZCARD', running)
+  local limits = call('HMGET', about, 'max_concurrent', 'offer:' .. worker)
   local room, limited = math.min(max, left), 0
   local of_worker = limits[2] and tonumber(limits[2]) - call('SCARD', held) or room
-  local of_function = limits[1] and tonumber(limits[1]) - runs + call('SCARD', parked) or room
+  local of_function = limits[1] and tonumber(limits[1]) - call('ZCARD', running) + call('SCARD', parked) or room
   if limits[2] then limited = 1 end
   if limits[1] and of_function <= of_worker then limited = 2 end
   room = math.min(room, of_worker, of_function)
   local counted = limits[2] and '1' or '0'
-  local reply, late, looked = { 0, limited, {} }, {}, 0
+  local reply, late, looked = { 0, limited, {} }, {}, {}
   local written, leases, mine, is_empty = {}, {}, {}, false
-  while room > 0 and looked < LOOKED_MAX do
-    local asked = math.min(room, LOOKED_MAX - looked)
-    local ids = call('ZRANGE', queue, 0, asked - 1)
+  while room > 0 and #looked < LOOKED_MAX and not is_empty do
+    local asked = math.min(room, LOOKED_MAX - #looked)
+    local ids = call('ZRANGE', queue, #looked, #looked + asked - 1)
     is_empty = #ids < asked
-    if #ids == 0 then break end
-    looked = looked + #ids
-    local records = call('HMGET', calls, unpack(ids))
+    local records = #ids > 0 and call('HMGET', calls, unpack(ids))
     for i, id in ipairs(ids) do
+      looked[#looked + 1] = id
       local old = records[i]
       local version, delivery, deadline, beside
       if old then version, delivery, deadline, beside = match(old, WAITING) end
@@ -48,12 +47,12 @@ local function claim(k, max)
         if beside == '1' then reply[n + 3] = call('HGET', calls, REQUEST .. id) or '' end
       end
     end
-    has_written = true
-    call('ZREM', queue, unpack(ids))
-    if is_empty then break end
   end
-  all('HSET', calls, written)
+  -- The one set that was not read comes first: if it cannot be written, nothing was.
   all('ZADD', running, leases)
+  has_written = true
+  all('ZREM', queue, looked)
+  all('HSET', calls, written)
   if counted == '1' then all('SADD', held, mine) end
   reply[1], reply[3] = is_empty and 0 or call('ZCARD', queue), late
   return reply

@@ -30,7 +30,8 @@ local function find_ended(buckets, ended, id, now)
   end
 end
 
--- A section reads every key that it will write before its first write, so that a key of a wrong type ends it while nothing is written.
+-- A key of a wrong type ends a section while nothing is written: a section reads the keys that it will write, or writes first the one that it
+-- has not read, or takes its first write back. Lines that a call leaves behind in a set that cannot be written do no harm.
 local has_written = false
 
 -- Runs one section. Its trouble is its own: `T` nothing was written, `X` something may have been.

@@ -12,19 +12,48 @@ local now = tonumber(ARGV[2])
 
 local function submit(k, first, count, channel, ended, keys_start)
   local calls, queue, deadlines, delayed, about, workers = KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4], KEYS[k + 5], KEYS[k + 6]
-  local limits = { call('HSTRLEN', about, 'definition') > 0, call('HGET', about, 'max_backlog') }
-  local ids, fresh, waiting = {}, true, call('ZCARD', queue)
-  call('ZCARD', deadlines)
-  for i = 1, count do
-    local at = first + i * WORDS - WORDS
-    ids[i] = ARGV[at]
-    fresh = fresh and ARGV[at + 1] == 'f'
+  -- No limit is written as `-`: a function without this field is not known.
+  local limit, waiting = call('HGET', about, 'max_backlog'), call('ZCARD', queue)
+  local new, order, ends, named, accepted = {}, {}, {}, {}, 0
+
+  local function accept(at)
+    local n, id, request = 2 * accepted, ARGV[at], ARGV[at + 6]
+    accepted = accepted + 1
+    new[#new + 1], new[#new + 2] = id, ARGV[at + 5]
+    order[n + 1], order[n + 2] = ARGV[at + 3], id
+    ends[n + 1], ends[n + 2] = ARGV[at + 4], id
+    if request ~= '' then new[#new + 1], new[#new + 2] = REQUEST .. id, request end
   end
-  -- A fresh id was never used.
-  local records = fresh and call('HLEN', calls) and {} or call('HMGET', calls, unpack(ids))
-  local backlog = limits[2] and waiting + call('ZCARD', delayed) + call('ZCARD', KEYS[k + 8])
-  local buckets, seen, replies, accepted = nil, {}, {}, 0
-  local new, order, ends, named = {}, {}, {}, {}
+  -- The record first. If its deadline cannot stand beside it, it is taken back. The queue was read, so it can be written.
+  local function write()
+    call('HSET', calls, unpack(new))
+    local ended_later = redis.pcall('ZADD', deadlines, unpack(ends))
+    if type(ended_later) == 'table' and ended_later.err then
+      for i = 1, #new, 2 do call('HDEL', calls, new[i]) end
+      error(ended_later)
+    end
+    has_written = true
+    call('ZADD', queue, unpack(order))
+    for _, one in ipairs(named) do call('SET', one[1], one[2]) end
+    if waiting == 0 then call('PUBLISH', channel, '') end
+  end
+
+  -- A fresh id was never used, so a call with one needs no judgement if it has no key and the function no limit.
+  local is_plain = limit == '-'
+  for at = first, first + (count - 1) * WORDS, WORDS do
+    is_plain = is_plain and ARGV[at + 1] == 'f' and ARGV[at + 2] == ''
+  end
+  if is_plain then
+    for at = first, first + (count - 1) * WORDS, WORDS do accept(at) end
+    write()
+    return 'A'
+  end
+
+  local ids, seen, replies, buckets = {}, {}, {}, nil
+  for i = 1, count do ids[i] = ARGV[first + i * WORDS - WORDS] end
+  local records = call('HMGET', calls, unpack(ids))
+  local max = tonumber(limit)
+  local backlog = max and waiting + call('ZCARD', delayed) + call('ZCARD', KEYS[k + 8])
 
   local function was_taken(id, record, bucket)
     return { 'E', id, record, call('HGET', bucket or calls, REQUEST .. id) or '' }
@@ -48,34 +77,26 @@ local function submit(k, first, count, channel, ended, keys_start)
       -- A key may outlive its call, and the id of that call may be used again.
       if record and match(record, KEY) == key then return was_taken(other, record, bucket) end
     end
-    if not limits[1] then return 'U' end
+    if not limit then return 'U' end
     if find(how, 'w', 1, true) and call('ZCOUNT', workers, '(' .. ARGV[3], '+inf') == 0 then return 'N' end
-    if backlog and backlog + accepted >= tonumber(limits[2]) then return { 'O', backlog + accepted, limits[2] } end
+    if max and backlog + accepted >= max then return { 'O', backlog + accepted, limit } end
   end
 
   for i = 1, count do
     local at = first + i * WORDS - WORDS
     local id, key = ids[i], ARGV[at + 2]
-    local refused = not (fresh and limits[1] and not limits[2] and key == '') and judge(i, at)
+    local refused = judge(i, at)
     replies[i] = refused or 'A'
     if not refused then
-      local n = 2 * accepted
-      seen[id], accepted = true, accepted + 1
-      new[#new + 1], new[#new + 2] = id, ARGV[at + 5]
-      order[n + 1], order[n + 2] = ARGV[at + 3], id
-      ends[n + 1], ends[n + 2] = ARGV[at + 4], id
-      if ARGV[at + 6] ~= '' then new[#new + 1], new[#new + 2] = REQUEST .. id, ARGV[at + 6] end
-      if key ~= '' then seen['\1' .. key] = true; named[#named + 1] = { keys_start .. key, id } end
+      accept(at)
+      seen[id] = true
+      if key ~= '' then
+        seen['\1' .. key] = true
+        named[#named + 1] = { keys_start .. key, id }
+      end
     end
   end
-  if accepted > 0 then
-    has_written = true
-    all('HSET', calls, new)
-    all('ZADD', queue, order)
-    all('ZADD', deadlines, ends)
-    for _, one in ipairs(named) do call('SET', one[1], one[2]) end
-    if waiting == 0 then call('PUBLISH', channel, '') end
-  end
+  if accepted > 0 then write() end
   if accepted == count then return 'A' end
   return replies
 end

@@ -6,7 +6,7 @@
 -- ARGV  group       consumer group, '' = it has no stream
 --       mode        'replace': the latest definition counts | 'adopt': one that exists is left alone
 --       json        the definition
---       backlog     max_backlog, '' = no limit          concurrent   max_concurrent, '' = no limit
+--       backlog     max_backlog, '-' = no limit         concurrent   max_concurrent, '' = no limit
 --       worker      '' = nobody offers it               concurrency  of the worker's offer, '' = it counts for itself
 --       now_ms      the worker's heartbeat              shards       over how many more streams it is spread, '' = none
 -- reply {'changed' | 'same', 'changed' | 'same'}: the definition, the offer
@@ -45,11 +45,10 @@ end
 
 local defined = 'same'
 local exists = redis.call('HEXISTS', definition_key, 'definition') == 1
-if not (exists and mode == 'adopt') and put('definition', json) then
-  put('max_backlog', backlog)
-  put('max_concurrent', concurrent)
-  put('shards', shards)
-  defined = 'changed'
+if not (exists and mode == 'adopt') then
+  for field, value in pairs({ definition = json, max_backlog = backlog, max_concurrent = concurrent, shards = shards }) do
+    if put(field, value) then defined = 'changed' end
+  end
 end
 
 -- A worker that leaves counting to the store from now on may hold calls that were not counted.

@@ -3,6 +3,7 @@
 use redis::Value;
 use towpath_core::store::{StoreError, StoreTrouble};
 
+use crate::link::refusal;
 use crate::value;
 
 /// The replies of so many sections, in order.
@@ -19,12 +20,19 @@ fn section(reply: Value) -> Result<Value, StoreError> {
     let [kind, why] = &parts[..] else { return Ok(reply) };
     let why = || value::text(why).unwrap_or("no reason").to_owned();
     match value::text(kind) {
-        Some("T") => Err(StoreError::Unavailable(StoreTrouble::Other(format!(
-            "a key of this function holds something else: {}; rename or delete it, or choose another prefix in the store's URL",
-            why()
-        )))),
+        Some("T") => Err(nothing_written(&why())),
         Some("X") => Err(StoreError::Unknown(format!("a script failed half way: {}", why()))),
         _ => Ok(reply),
+    }
+}
+
+/// Why a section wrote nothing: an error of the server with its code, or what a script has found to be wrong with a key.
+fn nothing_written(why: &str) -> StoreError {
+    match why.split_once(' ') {
+        Some((code, detail)) if code.bytes().all(|byte| byte.is_ascii_uppercase()) => refusal(code, detail),
+        _ => StoreError::Unavailable(StoreTrouble::WrongType(format!(
+            "{why}; rename or delete it, or choose another prefix in the store's URL"
+        ))),
     }
 }
 
@@ -41,7 +49,7 @@ mod tests {
         let trouble = |kind: &str| Value::Array(vec![word(kind), word("k is a string")]);
         let reply = Value::Array(vec![word("A"), trouble("T"), trouble("X"), Value::Array(vec![Value::Int(1), Value::Int(2)])]);
         let read = read("a submit", reply.clone(), 4).expect("four sections");
-        assert!(matches!(&read[1], Err(StoreError::Unavailable(_))), "certainly nothing was written");
+        assert!(matches!(&read[1], Err(StoreError::Unavailable(StoreTrouble::WrongType(_)))), "certainly nothing was written");
         assert!(matches!(&read[2], Err(StoreError::Unknown(_))), "something may have been written");
         assert!(read[0].is_ok() && read[3].is_ok());
         assert!(super::read("a submit", reply, 3).is_err());

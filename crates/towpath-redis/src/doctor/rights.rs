@@ -1,7 +1,7 @@
 //! Rights: each command is tried in a way that changes nothing, each pattern of keys is reached for, and a script is loaded and run.
 
 use redis::{Cmd, Value};
-use towpath_core::store::StoreError;
+use towpath_core::store::{StoreError, StoreTrouble};
 
 use super::check::Check;
 use crate::about::{self, is_about_rights, refusal};
@@ -64,7 +64,7 @@ pub(crate) async fn keys(link: &Link, options: &RedisOptions) -> Result<Check, S
         }
     }
     if let Err(error) = link.subscribed(&channel(options)).await {
-        if !error.to_string().contains("NOPERM") && !error.to_string().contains("permission") {
+        if !matches!(error, StoreError::Unavailable(StoreTrouble::NotAllowed(_))) {
             return Err(error);
         }
         refused.push(format!("the channel {}", channel(options)));

@@ -41,13 +41,15 @@ pub(super) fn refused(error: &ServerError) -> StoreError {
 }
 
 /// By the first word of the server's answer.
-pub(super) fn refusal(code: &str, detail: &str) -> StoreError {
+pub(crate) fn refusal(code: &str, detail: &str) -> StoreError {
     let said = format!("the Redis server says {code} {detail}");
     StoreError::Unavailable(match code {
         // A transaction that is refused says so in a word of its own, and then why.
         "OOM" | "EXECABORT" if code == "OOM" || detail.contains("OOM ") => {
             StoreTrouble::Full(format!("{said}: raise its maxmemory, or let workers and retentions make room"))
         }
+        "NOPERM" => StoreTrouble::NotAllowed(format!("{said}: {}", advice(code))),
+        "WRONGTYPE" => StoreTrouble::WrongType(format!("{said}: {}", advice(code))),
         "READONLY" => StoreTrouble::ReadOnly(format!("{said}: it is a replica; the next attempt looks for the master")),
         "UNBLOCKED" if detail.contains("no longer exists") => {
             StoreTrouble::Other(format!("{said}: somebody has removed it, as a flush does; it is made again by itself"))
@@ -68,6 +70,7 @@ fn advice(code: &str) -> &'static str {
         "NOPERM" => "the user of the URL lacks a right; `towpath doctor --print-acl` prints the rules it needs",
         "NOAUTH" => "it wants a password; write it into the URL, as in redis://user:password@host",
         "WRONGPASS" => "user or password are wrong; check those in the URL (special characters are percent-encoded)",
+        "WRONGTYPE" => "a key holds something else; rename or delete it, or choose another prefix in the store's URL",
         _ => "it refused the command",
     }
 }

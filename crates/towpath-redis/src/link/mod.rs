@@ -47,7 +47,7 @@ use scripts::IsOld;
 use sentinel::Sentinels;
 use spare::Spares;
 
-pub(crate) use error::{checked, trouble};
+pub(crate) use error::{checked, refusal, trouble};
 pub(crate) use reply::{Reply, Text};
 pub(crate) use scripts::Script;
 pub(crate) use sentinel::Testimony;

@@ -32,7 +32,7 @@ use towpath_core::lock::{
 };
 use towpath_core::names::{ExecutionId, LockScope, NodeId};
 use towpath_core::permit::{AcquirePermit, PermitKind, PermitReply, ReleasePermit, RenewPermit};
-use towpath_core::store::{HeldScope, LockStore, LockWakes, StoreError};
+use towpath_core::store::{HeldScope, LockStore, LockWakes, StoreError, StoreTrouble};
 use towpath_core::time::{Timestamp, millis};
 
 use crate::calls::agenda::Agenda;
@@ -125,11 +125,12 @@ impl RedisStore {
 
 /// A key of another type than ours: no repetition helps.
 pub(crate) fn corrupt(error: StoreError, keys: &[&str]) -> StoreError {
-    let text = error.to_string();
-    if matches!(error, StoreError::Unavailable(_)) && text.contains("WRONGTYPE") {
-        return StoreError::Corrupt(format!("one of the keys {} is not ours: {text}; remove it or rename it", keys.join(", ")));
+    match error {
+        StoreError::Unavailable(StoreTrouble::WrongType(why)) => {
+            StoreError::Corrupt(format!("one of the keys {} is not ours: {why}", keys.join(", ")))
+        }
+        error => error,
     }
-    error
 }
 
 #[async_trait]

@@ -109,7 +109,7 @@ impl RedisStore {
             if shard == 0 { keys.group.as_str() } else { "" },
             if mode == Definition::Adopt { "adopt" } else { "replace" },
             write_definition(function)?,
-            limit(function.limits.max_backlog.map(|limit| limit.to_string())),
+            function.limits.max_backlog.map_or_else(|| "-".to_owned(), |limit| limit.to_string()),
             limit(function.limits.max_concurrent.map(|limit| limit.to_string())),
             offered.map_or("", |offered| offered.worker.as_str()),
             limit(offered.and_then(|offered| offered.concurrency).map(|limit| limit.to_string())),

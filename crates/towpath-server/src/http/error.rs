@@ -229,6 +229,7 @@ impl From<StoreError> for ApiError {
             StoreError::Unavailable(StoreTrouble::Broken(_)) => Code::StoreBroken,
             StoreError::Unavailable(StoreTrouble::NotDurable(_)) => Code::DurabilityNotReached,
             StoreError::Unavailable(StoreTrouble::NotAllowed(_)) => Code::StoreNotAllowed,
+            StoreError::Unavailable(StoreTrouble::WrongType(_)) => Code::StoreWrongType,
             StoreError::Unavailable(_) => Code::StoreUnavailable,
             StoreError::Unknown(_) => Code::StoreUnknown,
             StoreError::Corrupt(_) => Code::StoreCorrupt,
