@@ -179,6 +179,7 @@ async fn a_key_of_a_wrong_type_is_the_trouble_of_its_function_alone_and_nothing_
         assert_eq!(rig.try_claim("w1", &good, 200).await.expect("its keys are fine").len(), 100);
         rig.server.cli(&["DEL", &format!("towpath:{set}:{{function:stream:__global__:{bad}}}")]);
         assert_eq!(rig.try_claim("w1", &bad, 200).await.expect("its keys are fine now"), [], "what was refused was not taken");
+        assert_eq!(rig.count(&["HLEN", &format!("towpath:calls:{{function:stream:__global__:{bad}}}")]), 0, "and repair finds no record");
     }
 }
 
@@ -396,6 +397,9 @@ planted::planted! {
     rule_3_a_functions_trouble_that_reaches_another_is_noticed:
         "calls/record.lua", "pcall(section, ...)" => "true, section(...)",
         "an_answer_is_kept_although_another_function_is_in_trouble";
+    rule_3_a_refused_call_that_leaves_its_record_is_noticed:
+        "calls/submit.lua", "call('HDEL', calls, new[i])" => "",
+        "a_key_of_a_wrong_type_is_the_trouble_of_its_function_alone_and_nothing_ran_that_was_refused";
     rule_3_a_script_that_writes_before_it_has_looked_at_every_key_is_noticed:
         "legacy/group.lua", "if kind ~= keys[i + 1] and" => "if false and",
         "an_entry_is_imported_as_a_whole_or_not_at_all";
