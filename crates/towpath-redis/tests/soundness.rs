@@ -389,7 +389,7 @@ planted::planted! {
         "calls/apply.lua", "sub(old, 1, #expected) == expected" => "true",
         "a_late_answer_is_refused_although_its_process_has_not_heard_that_the_call_went_on";
     rule_2_a_counter_beside_the_set_of_running_calls_is_noticed:
-        "calls/claim.lua", "call('ZCARD', running)" => "call('HINCRBY', about, 'running', 1) - 1",
+        "calls/claim.lua", "call('ZCARD', running)" => "(call('HINCRBY', about, 'running', 1) - 1)",
         "a_function_has_room_again_as_soon_as_its_call_has_ended";
     rule_2_stale_members_that_are_not_repaired_are_noticed:
         "calls/mend.lua", "if not fits then" => "if false then",
