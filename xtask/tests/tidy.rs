@@ -86,6 +86,28 @@ fn sql_stands_only_in_the_embedded_store() {
 }
 
 #[test]
+fn every_test_that_the_page_about_soundness_names_is_there() {
+    const PAGE: &str = "docs/soundness-tests.md";
+    let page = fs::read_to_string(root().join(PAGE)).expect("the page is there");
+    let mut complaints = Vec::new();
+    for row in page.lines().filter(|line| line.starts_with('|')) {
+        let tests = row.trim_end_matches([' ', '|']).rsplit(" | ").next().unwrap_or_default();
+        let mut text = None;
+        for name in tests.split('`').skip(1).step_by(2) {
+            if name.ends_with(".rs") {
+                text = Some(fs::read_to_string(root().join("crates/towpath-redis").join(name)).unwrap_or_default());
+            } else if !text
+                .as_ref()
+                .is_some_and(|text| [format!("fn {name}("), format!("    {name}:")].iter().any(|test| text.contains(test)))
+            {
+                complaints.push(format!("{PAGE}: there is no test '{name}' in the file before it: correct the name, or write the test"));
+            }
+        }
+    }
+    complain(&complaints);
+}
+
+#[test]
 fn the_table_of_states_in_the_architecture_is_the_one_in_the_code() {
     check_generated("ARCHITECTURE.md", "states of a call", &towpath_core::call::state::table()).expect("ARCHITECTURE.md is up to date");
 }

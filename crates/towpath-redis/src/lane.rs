@@ -3,10 +3,14 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::mem;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::FutureExt;
 use tokio::sync::oneshot;
 use towpath_core::store::StoreError;
+
+use crate::supervised;
 
 /// More than this does not go with one flush: a script should not keep the server from others for long.
 pub(crate) const BATCH_MAX: usize = 256;
@@ -59,7 +63,7 @@ impl<Q: Kind + Send + 'static, A: Send + 'static> Lane<Q, A> {
     pub(crate) fn ask_one<F>(
         self: &Arc<Self>,
         question: Q,
-        flush: impl Fn(Vec<Q>) -> F + Send + 'static,
+        flush: impl Fn(Vec<Q>) -> F + Send + Sync + 'static,
     ) -> oneshot::Receiver<Result<A, StoreError>>
     where
         F: Future<Output = Result<Vec<A>, StoreError>> + Send,
@@ -73,7 +77,7 @@ impl<Q: Kind + Send + 'static, A: Send + 'static> Lane<Q, A> {
     pub(crate) fn ask<F>(
         self: &Arc<Self>,
         questions: impl IntoIterator<Item = Q>,
-        flush: impl Fn(Vec<Q>) -> F + Send + 'static,
+        flush: impl Fn(Vec<Q>) -> F + Send + Sync + 'static,
     ) -> Vec<oneshot::Receiver<Result<A, StoreError>>>
     where
         F: Future<Output = Result<Vec<A>, StoreError>> + Send,
@@ -91,7 +95,7 @@ impl<Q: Kind + Send + 'static, A: Send + 'static> Lane<Q, A> {
     fn put<F>(
         self: &Arc<Self>,
         asked: impl Iterator<Item = (Q, oneshot::Sender<Result<A, StoreError>>)>,
-        flush: impl Fn(Vec<Q>) -> F + Send + 'static,
+        flush: impl Fn(Vec<Q>) -> F + Send + Sync + 'static,
     ) where
         F: Future<Output = Result<Vec<A>, StoreError>> + Send,
     {
@@ -110,7 +114,11 @@ impl<Q: Kind + Send + 'static, A: Send + 'static> Lane<Q, A> {
             // A task of its own, because an asker that goes away must not take the others' answers with it.
             tokio::spawn(async move {
                 while let Some((questions, askers)) = lane.next_batch() {
-                    answer(askers, flush(questions).await);
+                    // A panic ends this batch and nothing else. Its askers hear that nothing is known of it.
+                    match AssertUnwindSafe(async { flush(questions).await }).catch_unwind().await {
+                        Ok(answers) => answer(askers, answers),
+                        Err(_panic) => supervised::note_panic("a batch of questions"),
+                    }
                 }
             });
         }
@@ -195,7 +203,13 @@ pub(crate) async fn heard<A>(receiver: oneshot::Receiver<Result<A, StoreError>>)
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Semaphore;
+
     use super::*;
+
+    const SOON: std::time::Duration = std::time::Duration::from_secs(10);
 
     #[derive(Clone, Copy)]
     struct Of(usize);
@@ -219,6 +233,39 @@ mod tests {
         }
         assert_eq!((of(&batch, 51), of(&waiting, 51)), (1, 4), "the last one fills the batch up");
         assert_eq!(waiting[0].0, 52, "and who waits longest is the first of the next");
+    }
+
+    #[tokio::test]
+    async fn a_flush_that_panics_takes_its_own_batch_with_it_and_the_lane_goes_on() {
+        let lane: Arc<Lane<Of, usize>> = Arc::default();
+        let (begun, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let waits = (Arc::clone(&begun), Arc::clone(&gate));
+        let panics = move |_questions: Vec<Of>| {
+            let (begun, gate) = waits.clone();
+            async move {
+                begun.add_permits(1);
+                gate.acquire().await.expect("it is open").forget();
+                panic!("a bug");
+            }
+        };
+        let flush = |questions: Vec<Of>| async move { Ok(questions.into_iter().map(|question| question.0).collect()) };
+        // A flush goes on with all that came meanwhile.
+        let numbers = Arc::new(AtomicUsize::new(0));
+        let first = lane.ask_one(Of(0), move |questions: Vec<Of>| {
+            let is_first = numbers.fetch_add(1, Ordering::Relaxed) == 0;
+            if is_first { panics(questions).boxed() } else { flush(questions).boxed() }
+        });
+        begun.acquire().await.expect("it is open").forget();
+        let others = lane.ask([Of(1), Of(2)], flush);
+        gate.add_permits(1);
+        assert!(matches!(heard(first).await, Err(StoreError::Unknown(_))), "what it did is not known");
+        let mut answers = Vec::new();
+        for other in others {
+            answers.push(tokio::time::timeout(SOON, heard(other)).await.expect("the lane goes on"));
+        }
+        assert_eq!(answers, [Ok(1), Ok(2)]);
+        let later = lane.ask_one(Of(3), flush);
+        assert_eq!(tokio::time::timeout(SOON, heard(later)).await.expect("the lane goes on"), Ok(3));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use towpath_core::store::StoreError;
 use crate::calls::change::Change;
 use crate::calls::partition::Partition;
 use crate::calls::record::Record;
+use crate::registry::reply::command;
 use crate::script::{Args, MEND};
 use crate::store::RedisStore;
 use crate::value;
@@ -19,23 +20,35 @@ use crate::value;
 /// So many calls of a function are looked at in one round.
 const CHUNK: usize = 200;
 
+/// So many functions are asked about at once.
+const FUNCTIONS_AT_ONCE: usize = 64;
+
 impl RedisStore {
-    /// Looks at some calls of the functions that this process has to do with.
+    /// Looks at some calls of the functions that this process has to do with. A function without calls costs no message of its own.
     pub(crate) async fn repair(&self) -> Result<(), StoreError> {
-        for partition in self.partitions_in_use() {
-            if let Err(error) = self.repair_partition(&partition).await {
-                tracing::debug!(function = %partition.function, %error, "this function's calls were not checked; the next round does it");
+        for some in self.partitions_in_use().chunks(FUNCTIONS_AT_ONCE) {
+            let looks: Vec<Cmd> = some.iter().flat_map(|partition| look(partition)).collect();
+            let found = self.shared.link.ask_all(&looks).await?;
+            let mut sets = Vec::new();
+            for (partition, found) in some.iter().zip(found.chunks_exact(LOOKS)) {
+                let has_calls = value::number(&found[0]) != Some(0);
+                match if has_calls { self.repair_calls(partition).await } else { Ok(()) } {
+                    Ok(()) => sets.extend(sets_of_running(partition, &found[1])),
+                    // The trouble of one function keeps no other from being repaired.
+                    Err(error) => {
+                        tracing::debug!(function = %partition.function, %error, "this function's calls were not checked; the next round does it");
+                    }
+                }
             }
+            self.remove_stale(sets).await?;
         }
         Ok(())
     }
 
-    async fn repair_partition(&self, partition: &Arc<Partition>) -> Result<(), StoreError> {
-        let keys = &partition.keys;
-        let mut ask = Cmd::new();
-        let cursor = partition.repaired_to();
-        ask.arg("HSCAN").arg(&keys.calls).arg(cursor).arg("COUNT").arg(CHUNK);
-        let mut reply = value::array("HSCAN", self.shared.link.ask(&ask).await?)?.into_iter();
+    async fn repair_calls(&self, partition: &Arc<Partition>) -> Result<(), StoreError> {
+        let mut scan = command("HSCAN", &[&partition.keys.calls]);
+        scan.arg(partition.repaired_to()).arg("COUNT").arg(CHUNK);
+        let mut reply = value::array("HSCAN", self.shared.link.ask(&scan).await?)?.into_iter();
         let next = reply.next().as_ref().and_then(value::number).unwrap_or_default();
         let fields = value::array("HSCAN", reply.next().unwrap_or(Value::Nil))?;
         let mut records = Vec::new();
@@ -48,7 +61,6 @@ impl RedisStore {
             }
         }
         self.mend(partition, records).await?;
-        self.remove_stale(partition).await?;
         partition.set_repaired_to(u64::try_from(next).unwrap_or(0));
         Ok(())
     }
@@ -104,24 +116,46 @@ impl RedisStore {
     }
 
     /// Removes members of sets of running calls that do not run so.
-    async fn remove_stale(&self, partition: &Partition) -> Result<(), StoreError> {
-        let keys = &partition.keys;
-        let mut about = Cmd::new();
-        about.arg("HGETALL").arg(&keys.definition);
-        let fields = value::array("HGETALL", self.shared.link.ask(&about).await?)?;
-        let workers = fields.iter().step_by(2).filter_map(value::text).filter_map(|field| field.strip_prefix("offer:"));
-        let sets = workers.map(|worker| (format!("{}{worker}", keys.held), false, worker)).chain([(keys.parked.clone(), true, "")]);
-        for (set, parked, worker) in sets {
+    async fn remove_stale(&self, sets: Vec<SetOfRunning<'_>>) -> Result<(), StoreError> {
+        let sizes: Vec<Cmd> = sets.iter().map(|set| command("SCARD", &[&set.key])).collect();
+        for (set, size) in sets.iter().zip(self.shared.link.ask_all(&sizes).await?) {
+            // Without members, or of another type: the doctor tells of it.
+            if value::number(&size).is_none_or(|size| size == 0) {
+                continue;
+            }
             let mut args = Args::with_capacity(3);
             args.number(CHUNK);
-            args.flag(parked);
-            args.push(worker);
-            let removed = self.shared.link.run_args(&MEND, &[&keys.calls, &set], &args).await?;
+            args.flag(set.worker.is_empty());
+            args.push(&set.worker);
+            let removed = self.shared.link.run_args(&MEND, &[&set.partition.keys.calls, &set.key], &args).await?;
             if let Some(removed) = value::number(&removed).filter(|removed| *removed > 0) {
-                tracing::warn!(function = %partition.function, removed, set, "calls that do not run were counted as running; they are not any more");
-                self.work_came(partition);
+                let (function, set_key) = (&set.partition.function, &set.key);
+                tracing::warn!(%function, removed, set_key, "calls that do not run were counted as running; they are not any more");
+                self.work_came(set.partition);
             }
         }
         Ok(())
     }
+}
+
+/// A set of running calls: those of a worker whose slots the store counts, or those that are parked.
+struct SetOfRunning<'a> {
+    partition: &'a Arc<Partition>,
+    key: String,
+    /// The worker that holds its calls. Empty: they are parked.
+    worker: String,
+}
+
+/// Number of questions about one function.
+const LOOKS: usize = 2;
+
+fn look(partition: &Partition) -> [Cmd; LOOKS] {
+    [command("HLEN", &[&partition.keys.calls]), command("HGETALL", &[&partition.keys.definition])]
+}
+
+fn sets_of_running<'a>(partition: &'a Arc<Partition>, about: &Value) -> Vec<SetOfRunning<'a>> {
+    let fields: &[Value] = if let Value::Array(fields) = about { fields } else { &[] };
+    let workers = fields.iter().step_by(2).filter_map(value::text).filter_map(|field| field.strip_prefix("offer:"));
+    let held = workers.map(|worker| SetOfRunning { partition, key: format!("{}{worker}", partition.keys.held), worker: worker.to_owned() });
+    held.chain([SetOfRunning { partition, key: partition.keys.parked.clone(), worker: String::new() }]).collect()
 }

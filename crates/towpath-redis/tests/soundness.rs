@@ -1,12 +1,15 @@
 //! What was seen to break in use, one test each: outcomes that changed, answers that lied, counts that drifted, timers that stopped.
 
+#[cfg(debug_assertions)]
+mod planted;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use towpath_conformance::words::{SubmitWords, call_id, definition, failed_not_before, function, new_call, ok, seconds, worker_id};
 use towpath_core::call::{Answer, CallState, Outcome};
-use towpath_core::clock::VirtualClock;
+use towpath_core::clock::{Clock, VirtualClock};
 use towpath_core::ids::DeliveryId;
 use towpath_core::store::{
     CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, InspectStore, RegistryStore, StoreError, StoreTrouble,
@@ -25,12 +28,20 @@ struct Rig {
     store: RedisStore,
 }
 
+async fn open(server: &RedisServer, clock: &VirtualClock) -> RedisStore {
+    let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    RedisStore::open_by_clock(options, Arc::new(clock.clone())).await.expect("the server is up")
+}
+
 impl Rig {
     async fn start() -> Self {
         let (server, clock) = (RedisServer::start(), VirtualClock::new());
-        let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
-        let store = RedisStore::open_by_clock(options, Arc::new(clock.clone())).await.expect("the server is up");
+        let store = open(&server, &clock).await;
         Self { server, clock, store }
+    }
+
+    async fn another_process(&self) -> RedisStore {
+        open(&self.server, &self.clock).await
     }
 
     async fn define(&self, name: &str, limits: FunctionLimits) {
@@ -92,6 +103,57 @@ async fn an_outcome_that_was_told_does_not_change_whatever_becomes_of_the_stream
     }
 }
 
+/// Rule 1, for claims: a line in a set proves nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_runs_is_not_delivered_again_although_the_queue_names_it() {
+    let rig = Rig::start().await;
+    rig.define("add", FunctionLimits::default()).await;
+    rig.submit("c-1").await;
+    let held = rig.claim("w1", 1).await.remove(0);
+    // What another program, or a person, may leave behind.
+    rig.server.cli(&["ZADD", &format!("towpath:queue:{TAG}"), "1", "c-1"]);
+    assert_eq!(rig.claim("w2", 1).await, [], "its record says that it runs");
+    assert!(matches!(rig.answer("w1", &held.id, ok("1")).await, Completed::Recorded { ended: Some(_) }));
+    assert!(matches!(rig.outcome("c-1").await, Some(Outcome::Ok(data)) if data.as_str() == "1"));
+}
+
+/// Rule 1, for answers: what a process remembers of a call proves nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_answer_is_refused_although_its_process_has_not_heard_that_the_call_went_on() {
+    let rig = Rig::start().await;
+    rig.define("add", FunctionLimits::default()).await;
+    rig.submit("c-1").await;
+    let late = rig.claim("w1", 1).await.remove(0);
+    let there = rig.another_process().await;
+    rig.clock.advance(seconds(30));
+    there.fire_due(10).await.expect("the server is up");
+    let functions = vec![ClaimFunction { function: function("add"), max: 1 }];
+    let (lease, wait) = (seconds(30), Duration::ZERO);
+    let want = ClaimCalls { worker: worker_id("w2"), functions, max: 1, lease, wait, in_process: true };
+    let second = there.claim(want).await.expect("the server is up").remove(0);
+    let refused = rig.answer("w1", &late.id, ok("1")).await;
+    assert!(matches!(refused, Completed::Lost(_)), "{refused:?}");
+    let recorded = there.complete(CompleteCalls::one(worker_id("w2"), second.id, ok("2"))).await.expect("the server is up");
+    assert!(matches!(recorded[..], [Completed::Recorded { ended: Some(_) }]), "{recorded:?}");
+    assert!(matches!(rig.outcome("c-1").await, Some(Outcome::Ok(data)) if data.as_str() == "2"));
+}
+
+/// Rule 2: what limits a function is the size of a set.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_has_room_again_as_soon_as_its_call_has_ended() {
+    let rig = Rig::start().await;
+    rig.define("add", FunctionLimits { max_concurrent: Some(1), ..FunctionLimits::default() }).await;
+    for number in 0..5 {
+        rig.submit(&format!("c-{number}")).await;
+    }
+    for number in 0..5 {
+        let held = rig.claim("w1", 5).await;
+        assert_eq!(held.len(), 1, "in round {number}");
+        let recorded = rig.answer("w1", &held[0].id, ok("1")).await;
+        assert!(matches!(recorded, Completed::Recorded { ended: Some(_) }), "{recorded:?}");
+    }
+}
+
 /// A4.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_of_a_wrong_type_is_the_trouble_of_its_function_alone_and_nothing_ran_that_was_refused() {
@@ -117,6 +179,7 @@ async fn a_key_of_a_wrong_type_is_the_trouble_of_its_function_alone_and_nothing_
         assert_eq!(rig.try_claim("w1", &good, 200).await.expect("its keys are fine").len(), 100);
         rig.server.cli(&["DEL", &format!("towpath:{set}:{{function:stream:__global__:{bad}}}")]);
         assert_eq!(rig.try_claim("w1", &bad, 200).await.expect("its keys are fine now"), [], "what was refused was not taken");
+        assert_eq!(rig.count(&["HLEN", &format!("towpath:calls:{{function:stream:__global__:{bad}}}")]), 0, "and repair finds no record");
     }
 }
 
@@ -145,6 +208,22 @@ async fn an_answer_is_kept_although_another_function_is_in_trouble() {
     let replies = rig.store.complete(CompleteCalls { worker: worker_id("w1"), answers }).await.expect("the key is back");
     assert!(matches!(replies[..], [Completed::Recorded { .. }, Completed::AlreadyRecorded]), "{replies:?}");
     assert!(matches!(rig.outcome("bad").await, Some(Outcome::Ok(_))));
+}
+
+/// A4, for entries of legacy callers.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_is_imported_as_a_whole_or_not_at_all() {
+    const STREAM: &str = "function:stream:__global__:add";
+    let rig = Rig::start().await;
+    rig.define("add", FunctionLimits::default()).await;
+    let deadlines = format!("towpath:deadlines:{TAG}");
+    rig.server.cli(&["SET", &deadlines, "of another program"]);
+    let entry = format!("{}-0", rig.clock.now().as_millis());
+    rig.server.cli(&["XADD", STREAM, &entry, "callId", "old-1", "params", "{}", "responseChannel", "function:response:old-1"]);
+    assert_eq!(rig.claim("w1", 1).await, [], "a call without a deadline must not run");
+    assert_eq!(rig.count(&["HLEN", &format!("towpath:calls:{TAG}")]), 0);
+    assert_eq!(rig.count(&["ZCARD", &format!("towpath:queue:{TAG}")]), 0);
+    assert!(rig.server.cli(&["XPENDING", STREAM, "group:add"]).starts_with('1'), "and it is not lost");
 }
 
 /// A3, A5.
@@ -299,4 +378,38 @@ async fn ended_calls_and_dead_letters_that_were_dealt_with_leave_nothing_behind(
         let of_no_call = ["towpath:function:", "towpath:buckets:", "towpath:legacy:"];
         left().lines().all(|key| of_no_call.iter().any(|kind| key.starts_with(kind)))
     });
+}
+
+#[cfg(debug_assertions)]
+planted::planted! {
+    rule_1_a_claim_that_believes_the_queue_is_noticed:
+        "calls/record.lua", "FORMAT .. 'Q\\t(%d+)\\t(%d+)" => "FORMAT .. '.\\t(%d+)\\t(%d+)",
+        "a_call_that_runs_is_not_delivered_again_although_the_queue_names_it";
+    rule_1_an_answer_that_does_not_compare_the_record_is_noticed:
+        "calls/apply.lua", "sub(old, 1, #expected) == expected" => "true",
+        "a_late_answer_is_refused_although_its_process_has_not_heard_that_the_call_went_on";
+    rule_2_a_counter_beside_the_set_of_running_calls_is_noticed:
+        "calls/claim.lua", "call('ZCARD', running)" => "(call('HINCRBY', about, 'running', 1) - 1)",
+        "a_function_has_room_again_as_soon_as_its_call_has_ended";
+    rule_2_stale_members_that_are_not_repaired_are_noticed:
+        "calls/mend.lua", "if not fits then" => "if false then",
+        "counts_are_sizes_of_sets_and_a_stale_member_blocks_a_function_only_until_it_is_repaired";
+    rule_3_a_functions_trouble_that_reaches_another_is_noticed:
+        "calls/record.lua", "pcall(section, ...)" => "true, section(...)",
+        "an_answer_is_kept_although_another_function_is_in_trouble";
+    rule_3_a_refused_call_that_leaves_its_record_is_noticed:
+        "calls/submit.lua", "call('HDEL', calls, new[i])" => "",
+        "a_key_of_a_wrong_type_is_the_trouble_of_its_function_alone_and_nothing_ran_that_was_refused";
+    rule_3_a_script_that_writes_before_it_has_looked_at_every_key_is_noticed:
+        "legacy/group.lua", "if kind ~= keys[i + 1] and" => "if false and",
+        "an_entry_is_imported_as_a_whole_or_not_at_all";
+    rule_4_a_bucket_that_does_not_expire_is_noticed:
+        "calls/apply.lua", "call('PEXPIRE', ended .. bucket, one.lives)" => "",
+        "ended_calls_and_dead_letters_that_were_dealt_with_leave_nothing_behind";
+    rule_5_a_line_that_names_nothing_and_stays_is_noticed:
+        "calls/due.lua", "all('ZREM', lines, stale)" => "",
+        "lines_that_name_nothing_are_removed_and_hold_up_no_timer";
+    rule_5_a_claim_that_walks_all_expired_calls_is_noticed:
+        "calls/claim.lua", "1024, 256" => "100000, 256",
+        "a_claim_after_an_outage_looks_at_a_bounded_number_of_expired_calls";
 }

@@ -1,10 +1,11 @@
 //! Ended calls are answered to their legacy callers, each of which waits on a list. The script that ends a call notes its id in the set `owed`;
 //! it leaves the set with the answer, so a crash in between costs a second and not the answer.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 use towpath_core::names::CallId;
 use towpath_core::store::StoreError;
 
@@ -80,25 +81,38 @@ impl RedisStore {
     }
 
     /// In a Cluster the lists lie on different servers. Two servers may answer the same call after a crash; its caller takes the first.
+    /// A reply that the server of its list refuses is owed on, unless the key of the list holds something else.
     async fn answer_in_steps(&self, partition: &Partition, records: &[Arc<Record>]) -> Result<(), StoreError> {
-        let mut commands: Vec<Cmd> = Vec::new();
+        let pushes: Vec<(&CallId, &str, Vec<u8>)> =
+            records.iter().flat_map(|record| lists(record).map(|list| (&record.call.call_id, list, reply::write(&record.call)))).collect();
         let kept = KEPT_MS.to_string();
-        for record in records {
-            for list in lists(record) {
-                commands.push(command("SET", &[&sent_mark(&record.call.call_id), "1", "PX", &kept]));
-                let mut push = command("LPUSH", &[list]);
-                push.arg(reply::write(&record.call));
-                commands.extend([push, command("PEXPIRE", &[list, &kept])]);
+        let commands = pushes.iter().flat_map(|(call_id, list, reply)| {
+            let mut push = command("LPUSH", &[list]);
+            push.arg(reply);
+            [command("SET", &[&sent_mark(call_id), "1", "PX", &kept]), push]
+        });
+        let replies = self.shared.link.insist(&commands.collect::<Vec<Cmd>>()).await?;
+        let (mut refused, mut owed) = (Ok(()), HashSet::new());
+        for ((call_id, list, _), [_marked, pushed]) in pushes.iter().zip(replies.as_chunks().0) {
+            match pushed {
+                Value::ServerError(error) if error.code() == "WRONGTYPE" => {
+                    tracing::warn!(function = %partition.function, list, "a legacy caller was not answered: the key of its reply list holds something else");
+                }
+                pushed => {
+                    if let Err(error) = value::checked(pushed.clone()) {
+                        owed.insert(*call_id);
+                        refused = Err(error);
+                    }
+                }
             }
         }
-        for reply in self.shared.link.ask_all(&commands).await? {
-            if let Err(error) = value::checked(reply) {
-                tracing::warn!(function = %partition.function, %error, "a legacy caller was not answered");
-            }
+        let mut settle: Vec<Cmd> = pushes.iter().map(|(_, list, _)| command("PEXPIRE", &[list, kept.as_str()])).collect();
+        let answered = records.iter().map(|record| &record.call.call_id).filter(|call_id| !owed.contains(call_id));
+        settle.extend(answered.map(|call_id| command("SREM", &[&partition.keys.owed, call_id.as_str()])));
+        for reply in self.shared.link.ask_all(&settle).await? {
+            value::checked(reply)?;
         }
-        let mut settle = command("SREM", &[&partition.keys.owed]);
-        settle.arg(records.iter().map(|record| record.call.call_id.as_str()).collect::<Vec<_>>());
-        self.shared.link.ask(&settle).await.map(drop)
+        refused
     }
 
     /// Answers what a process that died still owes.

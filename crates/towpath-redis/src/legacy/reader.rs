@@ -1,7 +1,6 @@
 //! Blocking reads on a connection of their own: one task per kind of read. It goes on after errors with a growing delay, is started again
 //! after a panic, and ends with the store.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use towpath_core::store::StoreError;
 use crate::link::{Exclusive, Link, Reply};
 use crate::pause::pause;
 use crate::store::{RedisStore, Shared};
-use crate::supervised::PANICS;
+use crate::supervised::note_panic;
 
 /// How long one read blocks.
 pub(super) const BLOCK: Duration = Duration::from_secs(5);
@@ -46,8 +45,7 @@ pub(super) fn start<B: BlockingRead>(store: &RedisStore) {
             if !ended.is_panic() {
                 return;
             }
-            PANICS.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(task = B::NAME, "a task panicked and is started again; please report this");
+            note_panic(B::NAME);
             pause(LAST_DELAY).await;
         }
     });

@@ -51,12 +51,22 @@ impl Form {
 impl Script {
     /// One that takes something new. When memory is full it is refused.
     pub(crate) fn new(code: &'static str) -> Self {
-        Self { plain: Form::new(code), even_if_full: None }
+        Self { plain: Form::new(with_planted_bug(code)), even_if_full: None }
     }
 
     /// One that finishes what was accepted, or makes room. It runs when memory is full, too, where the server knows how (Redis 7).
     pub(crate) fn even_if_full(code: &'static str) -> Self {
-        Self { even_if_full: Some(Form::new(format!("{EVEN_IF_FULL}{code}"))), ..Self::new(code) }
+        Self { even_if_full: Some(Form::new(format!("{EVEN_IF_FULL}{}", with_planted_bug(code)))), ..Self::new(code) }
+    }
+}
+
+/// The text of a script. A debug build plants a bug in it if a test wants that: `TOWPATH_PLANTED_BUG` is `piece of text => replacement`.
+/// See `tests/planted/`.
+fn with_planted_bug(code: &'static str) -> Cow<'static, str> {
+    let bug = if cfg!(debug_assertions) { std::env::var("TOWPATH_PLANTED_BUG").ok() } else { None };
+    match bug.as_deref().and_then(|bug| bug.split_once(" => ")) {
+        Some((piece, replacement)) => code.replace(piece, replacement).into(),
+        None => code.into(),
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use towpath::{CallError, Towpath};
 use towpath_redis_testing::until;
 
-use crate::rig::{ADD, Add, GROUP, Ours, Rig, SOON, STREAM, Sum};
+use crate::rig::{ADD, Add, GROUP, Ours, Rig, SOON, STREAM, Sum, own, reply_list};
 
 /// What nobody tells us of is found by looking; so long that may take.
 const FOUND_WITHIN: Duration = Duration::from_secs(100);
@@ -209,4 +209,47 @@ async fn calls_that_wait_while_the_only_worker_a_legacy_one_starts_again_are_run
     assert!(found.is_ok(), "nobody runs them");
     legacy.order("leave").await;
     assert_eq!(legacy.took().await.len(), 3);
+}
+
+/// Rule 7: where another group reads the stream, entries of ended calls stay, and only the watermark tells that they are over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_is_made_again_begins_behind_the_entries_that_were_delivered() {
+    let rig = Rig::start();
+    rig.cli(&["XGROUP", "CREATE", STREAM, "group:of-another-program", "0", "MKSTREAM"]);
+    let mut legacy = rig.legacy_worker(&[]).await;
+    for number in 0..3 {
+        let call_id = format!("legacy-{number}");
+        rig.legacy_entry(&call_id, &[]);
+        rig.legacy_answer(&call_id);
+        // Its caller takes the answer.
+        rig.cli(&["DEL", &reply_list(&call_id)]);
+    }
+    let newest = rig.cli(&["XREVRANGE", STREAM, "+", "-", "COUNT", "1"]).lines().next().map(str::to_owned);
+    let towpath = rig.towpath().await;
+    let ours = Ours::new();
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    until("the watermark is kept", SOON, || Some(rig.cli(&["HGET", &own("legacy"), "watermark"])) == newest);
+    legacy.order("leave").await;
+    legacy.hear("left").await;
+    rig.until_the_group_is_there();
+    rig.legacy_entry("legacy-last", &[]);
+    rig.legacy_answer("legacy-last");
+    assert_eq!(runs.ids(), ["legacy-last"], "the others were answered long ago");
+    assert!(rig.entries().contains("legacy-0"), "and are still in the stream");
+}
+
+/// Rule 7: nothing else removes it where another group reads the stream.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_entry_of_an_exported_call_goes_with_the_end_of_the_call() {
+    let rig = Rig::start();
+    rig.cli(&["XGROUP", "CREATE", STREAM, "group:of-another-program", "0", "MKSTREAM"]);
+    let mut legacy = rig.legacy_worker(&["--hold"]).await;
+    let towpath = rig.towpath().await;
+    let calling = call(&towpath);
+    legacy.hear("took").await;
+    assert_eq!(entries_of(&rig), 1);
+    legacy.order("answer").await;
+    answered(vec![calling]).await;
+    until("its entry is gone", SOON, || entries_of(&rig) == 0);
 }

@@ -20,6 +20,22 @@ mod groups;
 mod histories;
 mod keys_page;
 mod pairings;
+#[cfg(debug_assertions)]
+#[path = "../planted/mod.rs"]
+mod planted;
 mod registry;
 mod rig;
 mod strangers;
+
+#[cfg(debug_assertions)]
+planted::planted! {
+    rule_7_an_entry_that_is_not_complete_is_noticed:
+        "legacy/export.lua", "unpack(ARGV, at + 3, at + 2 + words)" => "unpack(ARGV, at + 3, at + 2 + 12)",
+        "pairings::a_legacy_worker_is_sent_all_seven_fields_and_a_list_of_the_calls_own";
+    rule_7_a_group_that_is_made_again_from_0_is_noticed:
+        "legacy/group.lua", "watermark or '0'" => "'0'",
+        "groups::a_group_that_is_made_again_begins_behind_the_entries_that_were_delivered";
+    rule_7_an_entry_that_outlives_its_call_is_noticed:
+        "calls/apply.lua", "redis.pcall('XDEL', ARGV[a + 2], ARGV[a + 4])" => "",
+        "groups::the_entry_of_an_exported_call_goes_with_the_end_of_the_call";
+}

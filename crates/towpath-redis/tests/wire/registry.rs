@@ -1,6 +1,7 @@
 //! Legacy workers as they stand in the registry: little is said, sometimes late, under names of their own choice.
 
-use towpath::{CallError, Towpath};
+use serde_json::json;
+use towpath::{CallContext, CallError, FunctionOptions, Towpath};
 use towpath_redis::Timing;
 
 use crate::rig::{ADD, Add, GROUP, Ours, Rig, STREAM, Sum};
@@ -113,4 +114,22 @@ async fn legacy_workers_their_functions_and_what_waits_for_them_are_listed() {
     let [listed] = &workers[..] else { panic!("{workers:?}") };
     assert_eq!((listed.kind.as_str(), listed.healthy), ("legacy", true));
     assert_eq!(listed.functions, std::slice::from_ref(&function.definition.key));
+}
+
+/// B6.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_legacy_caller_learns_the_parameters_of_a_function_with_a_json_schema() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let number = json!({"type": "integer"});
+    let schema = json!({"type": "object", "properties": {"a": number, "b": number}, "required": ["a", "b"]});
+    let lists = json!([{"name": "a", "type": "number", "required": true}, {"name": "b", "type": "number", "required": true}]);
+    for parameters in [schema, lists] {
+        let handler = |add: Add, _: CallContext| async move { Ok(Sum { sum: add.a + add.b }) };
+        let options = FunctionOptions::new(ADD).parameters(parameters.clone());
+        let worker = towpath.worker().function_with(options, handler).start().await.expect("the server is there");
+        let reply = rig.legacy_call(&["--listed-params"]).await;
+        assert_eq!(reply["data"]["sum"], 42, "{parameters}: {reply}");
+        worker.drain().await;
+    }
 }
