@@ -31,16 +31,24 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Two functions: `outside` is served by a process behind the server, `inside` by a worker of this one.
+    /// Two functions: `outside` is served by a process behind the server, `inside` by a worker of this one. Their leases are short, so that
+    /// calls lost in the trouble are soon delivered again.
     pub(crate) fn set(store: &str) -> Self {
+        Self::set_with_lease(store, Duration::from_secs(1))
+    }
+
+    /// The same with another lease. The worker outside does not renew: on a machine that stalls for longer than a short lease, its calls are
+    /// rightly delivered again.
+    pub(crate) fn set_with_lease(store: &str, lease: Duration) -> Self {
         let server = serve(store);
-        let outside = pull_worker::start(&server, "outside", Pace { lease_ms: 1_000, ..Pace::QUICK });
+        let lease_ms = u32::try_from(lease.as_millis()).unwrap();
+        let outside = pull_worker::start(&server, "outside", Pace { lease_ms, ..Pace::QUICK });
         let runtime = runtime();
         let inside = Arc::new(AtomicU32::new(0));
         let (towpath, worker) = runtime.block_on(async {
             let towpath = Towpath::open(store).await.unwrap();
             let counter = Arc::clone(&inside);
-            let worker = towpath.worker().lease(Duration::from_secs(1)).function("inside", move |params: Value, _: CallContext| {
+            let worker = towpath.worker().lease(lease).function("inside", move |params: Value, _: CallContext| {
                 counter.fetch_add(1, Ordering::Relaxed);
                 async move { Ok::<_, HandlerError>(params) }
             });
