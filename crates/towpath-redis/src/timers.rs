@@ -40,6 +40,12 @@ struct Due {
     at: Timestamp,
 }
 
+/// What becomes of a call that something was due of.
+enum Decided {
+    Moved(Change),
+    NotDue(Arc<Record>),
+}
+
 #[async_trait]
 impl TimerStore for RedisStore {
     async fn fire_due(&self, limit: u32) -> Result<Fired, StoreError> {
@@ -51,9 +57,7 @@ impl TimerStore for RedisStore {
             self.fire_calls(&partitions, limit, now, &mut fired).await?;
             self.fire_others(limit, now, &mut fired).await?;
         }
-        for (partition, head) in partitions.iter().zip(self.heads(&partitions).await?) {
-            self.shared.agenda.set(partition, head);
-        }
+        self.read_heads(&partitions).await?;
         if looks_at_all {
             self.shared.agenda.has_looked(now);
         }
@@ -90,9 +94,7 @@ impl RedisStore {
     async fn earliest(&self) -> Result<Option<Timestamp>, StoreError> {
         if self.is_time_to_look_at_all(self.shared.now()) {
             let partitions = self.all_partitions().await?;
-            for (partition, head) in partitions.iter().zip(self.heads(&partitions).await?) {
-                self.shared.agenda.set(partition, head);
-            }
+            self.read_heads(&partitions).await?;
             self.shared.agenda.has_looked(self.shared.now());
         }
         Ok(self.shared.agenda.earliest().into_iter().chain(self.next_of_others().await?).min())
@@ -124,21 +126,18 @@ impl RedisStore {
         }
         let mut changes = Vec::with_capacity(batch.len());
         let mut policies: QuickMap<String, u32> = QuickMap::default();
-        for due in batch {
-            let Due { partition, record, at } = due;
-            let max_deliveries = match policies.get(&partition.member) {
-                Some(known) => *known,
-                None => {
-                    let policy = self.retry_policy(&partition).await?;
-                    *policies.entry(partition.member.clone()).or_insert(policy.max_deliveries)
+        for Due { partition, record, at } in batch {
+            // The trouble of one call, or of its function, keeps no other from its timer. What was put off is due again in two seconds.
+            let decided = match self.decide(&partition, record, &mut policies, now).await {
+                Ok(decided) => decided,
+                Err(error) => {
+                    tracing::warn!(function = %partition.function, %error, "what is due of this function could not be decided; trying again");
+                    continue;
                 }
             };
-            let record = self.seen_by_legacy_workers(&partition, record, now).await?;
-            let (after, reply) = step(record.call.clone(), CallCommand::ComeDue { max_deliveries }, now);
-            if reply == CallReply::Moved {
-                changes.push((partition, Change::new(record, after)));
-            } else {
-                put_back.push(Due { partition, record, at });
+            match decided {
+                Decided::Moved(change) => changes.push((partition, change)),
+                Decided::NotDue(record) => put_back.push(Due { partition, record, at }),
             }
         }
         let dying = changes.iter().map(|(partition, change)| (&partition.function, &change.after.call));
@@ -154,6 +153,26 @@ impl RedisStore {
             }
         }
         self.correct_lines(&put_back).await
+    }
+
+    /// Decides what becomes of a call that something is due of.
+    async fn decide(
+        &self,
+        partition: &Arc<Partition>,
+        record: Arc<Record>,
+        policies: &mut QuickMap<String, u32>,
+        now: Timestamp,
+    ) -> Result<Decided, StoreError> {
+        let max_deliveries = match policies.get(&partition.member) {
+            Some(known) => *known,
+            None => {
+                let policy = self.retry_policy(partition).await?;
+                *policies.entry(partition.member.clone()).or_insert(policy.max_deliveries)
+            }
+        };
+        let record = self.seen_by_legacy_workers(partition, record, now).await?;
+        let (after, reply) = step(record.call.clone(), CallCommand::ComeDue { max_deliveries }, now);
+        Ok(if reply == CallReply::Moved { Decided::Moved(Change::new(record, after)) } else { Decided::NotDue(record) })
     }
 
     fn count_fired(&self, partition: &Partition, before: &Record, after: &Record, now: Timestamp, fired: &mut Fired) {
@@ -214,12 +233,31 @@ impl RedisStore {
 
     /// Workers that were silent for too long, and leases of locks that ended.
     async fn fire_others(&self, limit: u32, now: Timestamp, fired: &mut Fired) -> Result<(), StoreError> {
+        if self.shared.agenda.others_from().is_some_and(|from| now < from) {
+            return Ok(());
+        }
+        // The trouble of one worker or lock keeps no other from its timer. After a failure all of them wait for a while.
+        let mut failed = false;
         for (_, worker) in self.silent_workers(limit).await? {
-            fired.workers_removed += u64::from(self.remove_worker(&worker).await?);
+            match self.remove_worker(&worker).await {
+                Ok(removed) => fired.workers_removed += u64::from(removed),
+                Err(error) => {
+                    tracing::warn!(%worker, %error, "a silent worker could not be removed; trying again");
+                    failed = true;
+                }
+            }
         }
         for (_, scope) in self.ended_leases(now, limit as usize).await? {
-            self.reap_lock(&scope).await?;
-            fired.locks_reaped += 1;
+            match self.reap_lock(&scope).await {
+                Ok(_) => fired.locks_reaped += 1,
+                Err(error) => {
+                    tracing::warn!(%scope, %error, "the ended lease of a lock could not be removed; trying again");
+                    failed = true;
+                }
+            }
+        }
+        if failed {
+            self.shared.agenda.put_others_off(now + PUT_OFF);
         }
         Ok(())
     }
@@ -237,7 +275,17 @@ impl RedisStore {
     /// When the next worker will have been silent for too long, or the next lease of a lock ends.
     async fn next_of_others(&self) -> Result<Option<Timestamp>, StoreError> {
         let (silence, lease_end) = tokio::try_join!(self.next_silence(), self.next_lease_end())?;
-        Ok(silence.into_iter().chain(lease_end).min())
+        let next = silence.into_iter().chain(lease_end).min();
+        Ok(next.map(|next| self.shared.agenda.others_from().map_or(next, |from| next.max(from))))
+    }
+
+    /// Reads the earliest timer of each of these partitions into the agenda.
+    async fn read_heads(&self, partitions: &[Arc<Partition>]) -> Result<(), StoreError> {
+        self.shared.agenda.begin_reading(partitions);
+        for (partition, head) in partitions.iter().zip(self.heads(partitions).await?) {
+            self.shared.agenda.set(partition, head);
+        }
+        Ok(())
     }
 
     /// The earliest timer of each of these partitions.

@@ -12,8 +12,8 @@ use towpath_core::call::{Answer, CallState, Outcome};
 use towpath_core::clock::{Clock, VirtualClock};
 use towpath_core::ids::DeliveryId;
 use towpath_core::store::{
-    CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, InspectStore, RegistryStore, StoreError, StoreTrouble,
-    Submitted, TimerStore,
+    CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, Heartbeat, InspectStore, RegistryStore, StoreError,
+    StoreTrouble, Submitted, TimerStore,
 };
 use towpath_core::worker::{FunctionDefinition, FunctionLimits, Offer, RegisterWorker};
 use towpath_redis::{RedisOptions, RedisStore, Timing};
@@ -198,6 +198,9 @@ async fn an_answer_is_kept_although_another_function_is_in_trouble() {
     rig.server.cli(&["SET", calls, "of another program"]);
     let answers = vec![(bad.id.clone(), ok("1")), (good.id.clone(), ok("2"))];
     let refused = rig.store.complete(CompleteCalls { worker: worker_id("w1"), answers: answers.clone() }).await;
+    assert!(matches!(&refused, Err(StoreError::Unknown(_))), "one of the two was kept: {refused:?}");
+    let alone = CompleteCalls { worker: worker_id("w1"), answers: vec![answers[0].clone()] };
+    let refused = rig.store.complete(alone).await;
     let is_certain = matches!(&refused, Err(StoreError::Unavailable(StoreTrouble::WrongType(_))));
     assert!(is_certain, "certainly not kept: {refused:?}");
     assert!(matches!(rig.outcome("good").await, Some(Outcome::Ok(_))));
@@ -300,6 +303,48 @@ async fn lines_that_name_nothing_are_removed_and_hold_up_no_timer() {
         assert_eq!(rig.count(&["ZCARD", &format!("towpath:{set}:{TAG}")]), 0, "{set}");
     }
     assert_eq!(rig.store.fire_due(256).await.expect("the server is up").next_due, None, "there is nothing to wake up for");
+}
+
+/// A6: the trouble of one function, worker or lock keeps no other from its timer.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_trouble_of_one_function_holds_up_no_timer_of_another() {
+    let rig = Rig::start().await;
+    for name in ["bad", "good"] {
+        rig.define(name, FunctionLimits::default()).await;
+        rig.store.submit(new_call(name, name).timeout(seconds(60))).await.expect("the server is up");
+    }
+    // Its definition cannot be read, so that the retry policy of its calls is not known.
+    rig.server.cli(&["HSET", "towpath:function:{function:stream:__global__:bad}", "definition", "of a later version"]);
+    rig.clock.advance(seconds(60));
+    let mut ended = Vec::new();
+    for _round in 0..3 {
+        ended.extend(rig.store.fire_due(256).await.expect("the trouble of one function is not that of all").ended);
+        rig.clock.advance(seconds(2));
+    }
+    assert_eq!(ended.iter().map(|ended| ended.call_id.as_str()).collect::<Vec<_>>(), ["good"]);
+}
+
+/// A6: another program keeps something under a name that the seeds use for their registry.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_key_in_the_seeds_registry_keeps_no_worker_from_coming_or_going() {
+    let rig = Rig::start().await;
+    let offer = |name: &str| Offer { definition: definition(name), concurrency: None };
+    rig.server.cli(&["SET", "function:bad", "of another program"]);
+    rig.server.cli(&["SADD", "function:meta:w1:bad", "of another program"]);
+    let offers = vec![offer("bad"), offer("good")];
+    rig.store.register(RegisterWorker { worker_id: worker_id("w1"), kind: "rust".to_owned(), offers }).await.expect("it is registered");
+    assert!(rig.server.cli(&["SMEMBERS", "function:good"]).contains("w1"));
+    rig.clock.advance(seconds(20));
+    assert_eq!(rig.store.heartbeat(&worker_id("w1")).await.expect("it is heard"), Heartbeat::Known);
+    for name in ["bad", "good"] {
+        rig.store.submit(new_call(name, name).timeout(seconds(60))).await.expect("the server is up");
+        assert_eq!(rig.try_claim("w1", name, 1).await.expect("its own keys are fine").len(), 1);
+    }
+    rig.clock.advance(seconds(3_600));
+    let fired = rig.store.fire_due(256).await.expect("the server is up");
+    assert_eq!((fired.ended.len(), fired.workers_removed), (2, 1));
+    assert_eq!(rig.store.fire_due(256).await.expect("the server is up").next_due, None, "there is nothing to wake up for");
+    assert_eq!(rig.server.cli(&["GET", "function:bad"]), "of another program");
 }
 
 /// A7: a retry comes in the first round, whatever else is overdue.

@@ -8,7 +8,12 @@
 -- reply {'set', version} | {'refused'} | {'changed'}: a legacy peer was faster, look again
 local seeds, config = KEYS[1], KEYS[2]
 local now, expected, known, before, written, after, ours = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local value = redis.call('GET', seeds)
+-- A key of another type counts as absent. The host does not ask to replace it.
+local value = redis.pcall('GET', seeds)
+if type(value) == 'table' then
+  if written == '1' then return {'changed'} end
+  value = false
+end
 if value ~= (known == '1' and before) then return {'changed'} end
 local version = tonumber(redis.call('HGET', config, 'version') or 0)
 if value ~= redis.call('HGET', config, 'value') then version = version + 1 end

@@ -15,6 +15,7 @@ use super::find::Found;
 use super::partition::Partition;
 use super::record::{PROGRESS, Record, read_progress, write_progress};
 use crate::quick::QuickSet;
+use crate::registry::reply::half_done;
 use crate::store::RedisStore;
 use crate::value;
 
@@ -117,7 +118,7 @@ impl RedisStore {
         let mut done: Vec<Option<Done>> = orders.iter().map(|_| None).collect();
         let mut remembered: Vec<Option<Found>> = orders.iter().map(|order| self.shared.held.get(&order.call_id)).collect();
         let mut open: Vec<usize> = (0..orders.len()).collect();
-        let mut failure = None;
+        let (mut failure, mut has_changed) = (None, false);
         while !open.is_empty() && failure.is_none() {
             let (mut again, mut places, mut batch) = (Vec::new(), Vec::new(), Vec::new());
             let now = self.shared.now();
@@ -140,7 +141,10 @@ impl RedisStore {
             self.keep_reservations(dying).await?;
             for (place, made) in places.into_iter().zip(self.apply_all(batch).await) {
                 match (made, &done[place]) {
-                    (Ok(true), Some(done)) => self.remember(&done.found),
+                    (Ok(true), Some(done)) => {
+                        self.remember(&done.found);
+                        has_changed = true;
+                    }
                     (Err(error), _) => failure = Some(error),
                     _changed => {
                         done[place] = None;
@@ -155,7 +159,8 @@ impl RedisStore {
             again.sort_unstable(); // of two orders about one call the first comes first, also the second time
             open = again;
         }
-        failure.map_or(Ok(done), Err)
+        // The orders about other functions were carried out. Repeating those does no harm, but "nothing happened" would be wrong.
+        failure.map_or(Ok(done), |error| Err(if has_changed { half_done(error) } else { error }))
     }
 
     /// The calls that are still to be decided on, and whether they come from the server. Of several orders about one call the first is

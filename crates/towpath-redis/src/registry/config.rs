@@ -7,7 +7,7 @@
 use redis::Value;
 use serde_json::Map;
 use towpath_core::payload::Payload;
-use towpath_core::store::{ConfigView, SetConfig, StoreError};
+use towpath_core::store::{ConfigView, SetConfig, StoreError, StoreTrouble};
 use towpath_core::time::Timestamp;
 
 use super::reply::{arguments, command, half_done, next, read};
@@ -51,7 +51,7 @@ impl RedisStore {
         let expected = change.if_version.map(|version| version.to_string()).unwrap_or_default();
         loop {
             let kept = self.kept_config().await?;
-            let after = merged_into_seeds(kept.seeds.as_deref(), change.value.as_bytes());
+            let after = kept.merge(change.value.as_bytes());
             let [now_ms, expected, known, written] =
                 arguments![now.as_millis(), expected, u8::from(kept.seeds.is_some()), u8::from(after.is_some())];
             let (before, new) = (kept.seeds.clone().unwrap_or_default(), after.clone().unwrap_or_default());
@@ -62,7 +62,8 @@ impl RedisStore {
             match next::<String>(&mut parts)?.as_str() {
                 "set" => {
                     let (ours, seeds) = (Some(change.value.as_bytes().to_vec()), after.or(kept.seeds));
-                    let set = Kept { seeds, version: next(&mut parts)?, updated_at: Some(now), copy: None, ours };
+                    let set =
+                        Kept { seeds, is_foreign: kept.is_foreign, version: next(&mut parts)?, updated_at: Some(now), copy: None, ours };
                     return Ok(Some(set.view()));
                 }
                 "refused" => return Ok(None),
@@ -79,7 +80,7 @@ impl RedisStore {
         if change.if_version.is_some_and(|expected| expected != kept.version) {
             return Ok(None);
         }
-        if let Some(after) = merged_into_seeds(kept.seeds.as_deref(), change.value.as_bytes()) {
+        if let Some(after) = kept.merge(change.value.as_bytes()) {
             let mut set = command("SET", &[GLOBAL_CONFIG]);
             set.arg(&after);
             self.shared.link.ask(&set).await?;
@@ -105,9 +106,15 @@ impl RedisStore {
         let fields = [self.shared.keys.config(), "version".to_owned(), "updated_at".to_owned(), "value".to_owned(), "ours".to_owned()];
         let ask = [command("GET", &[GLOBAL_CONFIG]), command("HMGET", &fields)];
         let mut replies = self.shared.link.ask_all(&ask).await?.into_iter();
-        let seeds = next(&mut replies)?;
+        let (seeds, is_foreign) = match next(&mut replies) {
+            Err(StoreError::Unavailable(StoreTrouble::WrongType(trouble))) => {
+                tracing::warn!(trouble, "the configuration of legacy peers is not a string; Towpath's own settings count alone");
+                (None, true)
+            }
+            seeds => (seeds?, false),
+        };
         let (version, updated_at, copy, ours): Fields = next(&mut replies)?;
-        Ok(Kept { seeds, version: version.unwrap_or(0), updated_at: updated_at.map(Timestamp::from_millis), copy, ours })
+        Ok(Kept { seeds, is_foreign, version: version.unwrap_or(0), updated_at: updated_at.map(Timestamp::from_millis), copy, ours })
     }
 
     /// Makes what was kept the next version, with a new part of Towpath's own if there is one. `None`: there is another version by now.
@@ -128,6 +135,8 @@ impl RedisStore {
 struct Kept {
     /// The value of the seeds' key.
     seeds: Option<Vec<u8>>,
+    /// The seeds' key is not a string. It counts as absent and is not replaced.
+    is_foreign: bool,
     version: u64,
     updated_at: Option<Timestamp>,
     /// The value of the seeds' key that the version was given to.
@@ -137,6 +146,11 @@ struct Kept {
 }
 
 impl Kept {
+    /// The value of the seeds' key with the seeds' fields of a value that is being set. `None`: the key is not written.
+    fn merge(&self, value: &[u8]) -> Option<Vec<u8>> {
+        if self.is_foreign { None } else { merged_into_seeds(self.seeds.as_deref(), value) }
+    }
+
     fn view(self) -> ConfigView {
         let value = shown(self.seeds, self.ours).map_or_else(Payload::null, Payload::from_json);
         ConfigView { version: self.version, value, updated_at: self.updated_at }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::Value;
 use towpath_core::names::WorkerId;
-use towpath_core::store::{Heartbeat, StoreError};
+use towpath_core::store::{Heartbeat, StoreError, StoreTrouble};
 use towpath_core::time::Timestamp;
 
 use super::reply::{command, half_done, next, read};
@@ -125,7 +125,11 @@ impl RedisStore {
         let tell: Vec<_> = record.offers.iter().map(|offer| Served { worker, function: &offer.function }.live(now)).collect();
         let mut one_was_gone = false;
         for was_gone in self.shared.link.insist(&tell).await? {
-            one_was_gone |= read::<bool>(was_gone)?;
+            match read::<bool>(was_gone) {
+                // Another program keeps something else there; registering has warned of it.
+                Err(StoreError::Unavailable(StoreTrouble::WrongType(_))) => {}
+                was_gone => one_was_gone |= was_gone?,
+            }
         }
         if one_was_gone { self.repeat_offers(worker, record, now).await } else { Ok(Heartbeat::Known) }
     }

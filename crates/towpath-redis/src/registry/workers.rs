@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use futures_util::future::try_join_all;
 use towpath_core::names::{FunctionKey, WorkerId};
-use towpath_core::store::StoreError;
+use towpath_core::store::{StoreError, StoreTrouble};
 use towpath_core::time::{Timestamp, millis};
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, Offer, REMEMBERED_FOR, RegisterWorker, WorkerView};
 
@@ -69,7 +69,7 @@ impl RedisStore {
             let served = Served { worker, function: &definition.key };
             served.announce(&stream, definition.parameters.as_ref(), since, now)
         });
-        done(self.shared.link.insist(&say.collect::<Vec<_>>()).await?)
+        heard_by_legacy_peers(worker, self.shared.link.insist(&say.collect::<Vec<_>>()).await?)
     }
 
     pub(super) async fn unregister_worker(&self, worker: &WorkerId) -> Result<u64, StoreError> {
@@ -163,7 +163,7 @@ impl RedisStore {
     /// Old callers no longer see it. A group forgets it only when nothing is pending for it there.
     async fn withdraw_from_wire(&self, worker: &WorkerId, functions: &[FunctionKey]) -> Result<(), StoreError> {
         let unsay = functions.iter().flat_map(|function| Served { worker, function }.withdraw());
-        done(self.shared.link.ask_all(&unsay.collect::<Vec<_>>()).await?)?;
+        heard_by_legacy_peers(worker, self.shared.link.ask_all(&unsay.collect::<Vec<_>>()).await?)?;
         let rooms: Vec<_> = functions.iter().flat_map(|function| self.partitions(function)).collect();
         let leave = rooms.iter().map(|room| async move {
             let keys = &room.keys;
@@ -230,6 +230,20 @@ impl RedisStore {
         }
         Ok(running)
     }
+}
+
+/// Checks the replies to commands on the seeds' keys. Any program may keep something else under such a name: then legacy callers do not find the
+/// worker there, and everything else works.
+fn heard_by_legacy_peers(worker: &WorkerId, replies: Vec<redis::Value>) -> Result<(), StoreError> {
+    for reply in replies {
+        match read::<redis::Value>(reply) {
+            Err(StoreError::Unavailable(StoreTrouble::WrongType(trouble))) => {
+                tracing::warn!(%worker, trouble, "a key of the registry that legacy callers read holds something else");
+            }
+            other => drop(other?),
+        }
+    }
+    Ok(())
 }
 
 /// Offered twice in one breath, a function's latter offer counts, in its latter place.
