@@ -172,7 +172,7 @@ impl RedisStore {
                 let sequence = value::score(&pair[1]).unwrap_or_default() as u64;
                 below = Some(sequence);
                 if newest.has_room_for(sequence) {
-                    ids.push(value::call_id(&pair[0])?);
+                    ids.extend(value::call_id(&pair[0]));
                 }
             }
             self.add_views(partition, &ids, filter, newest).await?;
@@ -189,9 +189,10 @@ impl RedisStore {
             let mut ask = Cmd::new();
             ask.arg("ZRANGE").arg(key).arg(from).arg(from + CHUNK - 1);
             let ids = value::array("ZRANGE", self.shared.link.ask(&ask).await?)?;
-            let ids = ids.iter().map(value::call_id).collect::<Result<Vec<CallId>, StoreError>>()?;
+            let looked_at = ids.len();
+            let ids: Vec<CallId> = ids.iter().filter_map(|id| value::call_id(id).ok()).collect();
             self.add_views(partition, &ids, filter, newest).await?;
-            if ids.len() < CHUNK {
+            if looked_at < CHUNK {
                 return Ok(());
             }
             from += CHUNK;
@@ -217,9 +218,10 @@ impl RedisStore {
         for whole in self.wholes(partition, ids).await?.into_iter().flatten() {
             let sequence = whole.record.sequence;
             if newest.has_room_for(sequence) {
-                let view = whole.view(partition)?;
-                if matches(&view, filter) {
-                    newest.add(sequence, view);
+                match whole.view(partition) {
+                    Ok(view) if matches(&view, filter) => newest.add(sequence, view),
+                    Ok(_) => {}
+                    Err(error) => tracing::warn!(function = %partition.function, %error, "a call cannot be listed"),
                 }
             }
         }

@@ -14,6 +14,8 @@ use crate::supervised;
 
 /// More than this does not go with one flush: a script should not keep the server from others for long.
 pub(crate) const BATCH_MAX: usize = 256;
+/// A batch ends with the question that reaches this many bytes, for the same reason.
+const BYTES_MAX: usize = 1024 * 1024;
 /// Among so many of those that have waited longest the ones of a kind are looked for.
 const LOOKED_THROUGH: usize = 4 * BATCH_MAX;
 
@@ -21,6 +23,11 @@ const LOOKED_THROUGH: usize = 4 * BATCH_MAX;
 pub(crate) trait Kind {
     /// Questions with the same number are of a kind.
     fn kind(&self) -> usize {
+        0
+    }
+
+    /// About how many bytes it adds to a flush.
+    fn bytes(&self) -> usize {
         0
     }
 }
@@ -131,10 +138,11 @@ impl<Q: Kind + Send + 'static, A: Send + 'static> Lane<Q, A> {
             waiting.flushes -= 1;
             return None;
         }
-        if waiting.questions.len() <= BATCH_MAX {
+        if waiting.questions.len() <= BATCH_MAX && waiting.questions.iter().map(Q::bytes).sum::<usize>() <= BYTES_MAX {
             return Some((mem::take(&mut waiting.questions), mem::take(&mut waiting.askers)));
         }
-        let of_a_kind = first_of_a_kind(&waiting.questions[..waiting.questions.len().min(LOOKED_THROUGH)]);
+        let mut of_a_kind = first_of_a_kind(&waiting.questions[..waiting.questions.len().min(LOOKED_THROUGH)]);
+        of_a_kind.truncate(light_enough(&waiting.questions, &of_a_kind));
         Some((take(&mut waiting.questions, &of_a_kind), take(&mut waiting.askers, &of_a_kind)))
     }
 
@@ -162,6 +170,16 @@ fn first_of_a_kind<Q: Kind>(questions: &[Q]) -> Vec<usize> {
     let mut batch: Vec<usize> = by_kind.into_iter().flatten().take(BATCH_MAX).collect();
     batch.sort_unstable();
     batch
+}
+
+/// How many of these go with one flush: the first in any case, and more until their bytes are too many.
+fn light_enough<Q: Kind>(questions: &[Q], places: &[usize]) -> usize {
+    let mut bytes = 0;
+    let is_light = |place: &&usize| {
+        bytes += questions[**place].bytes();
+        bytes <= BYTES_MAX
+    };
+    places.iter().take_while(is_light).count().max(1)
 }
 
 /// Takes what stands at these places, the lowest of which comes first. Nothing behind the last of them is looked at.
@@ -210,6 +228,40 @@ mod tests {
     use super::*;
 
     const SOON: std::time::Duration = std::time::Duration::from_secs(10);
+
+    /// A question of so many bytes.
+    struct Heavy(usize);
+
+    impl Kind for Heavy {
+        fn bytes(&self) -> usize {
+            self.0
+        }
+    }
+
+    #[tokio::test]
+    async fn a_batch_ends_where_its_bytes_are_too_many() {
+        let lane: Arc<Lane<Heavy, usize>> = Arc::default();
+        let gate = Arc::new(Semaphore::new(0));
+        let opens = Arc::clone(&gate);
+        // Each answer is the size of its batch.
+        let flush = move |questions: Vec<Heavy>| {
+            let gate = Arc::clone(&opens);
+            async move {
+                gate.acquire().await.expect("it is open").forget();
+                Ok(vec![questions.len(); questions.len()])
+            }
+        };
+        let first = lane.ask_one(Heavy(1), flush.clone());
+        let sizes = [BYTES_MAX / 2, BYTES_MAX / 2, 2 * BYTES_MAX, 10, 10];
+        let others = lane.ask(sizes.map(Heavy), flush);
+        gate.add_permits(10);
+        assert_eq!(heard(first).await, Ok(1));
+        let mut answers = Vec::new();
+        for other in others {
+            answers.push(heard(other).await.expect("it is answered"));
+        }
+        assert_eq!(answers, [2, 2, 1, 2, 2], "a question that is too large alone goes alone");
+    }
 
     #[derive(Clone, Copy)]
     struct Of(usize);

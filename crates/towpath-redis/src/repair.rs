@@ -17,7 +17,7 @@ use crate::script::{Args, MEND};
 use crate::store::RedisStore;
 use crate::value;
 
-/// So many calls of a function are looked at in one round.
+/// So many members of a set are looked at in one round.
 const CHUNK: usize = 200;
 
 /// So many functions are asked about at once.
@@ -32,6 +32,10 @@ impl RedisStore {
             let mut sets = Vec::new();
             for (partition, found) in some.iter().zip(found.chunks_exact(LOOKS)) {
                 let has_calls = value::number(&found[0]) != Some(0);
+                // A notification may have been lost: a Cluster's nodes drop some when they connect to each other again.
+                if value::number(&found[2]).is_some_and(|waiting| waiting > 0) {
+                    self.work_came(partition);
+                }
                 match if has_calls { self.repair_calls(partition).await } else { Ok(()) } {
                     Ok(()) => sets.extend(sets_of_running(partition, &found[1])),
                     // The trouble of one function keeps no other from being repaired.
@@ -47,10 +51,11 @@ impl RedisStore {
 
     async fn repair_calls(&self, partition: &Arc<Partition>) -> Result<(), StoreError> {
         let mut scan = command("HSCAN", &[&partition.keys.calls]);
-        scan.arg(partition.repaired_to()).arg("COUNT").arg(CHUNK);
+        scan.arg(partition.repaired_to()).arg("COUNT").arg(partition.repair_count());
         let mut reply = value::array("HSCAN", self.shared.link.ask(&scan).await?)?.into_iter();
         let next = reply.next().as_ref().and_then(value::number).unwrap_or_default();
         let fields = value::array("HSCAN", reply.next().unwrap_or(Value::Nil))?;
+        let bytes = fields.iter().filter_map(value::bytes).map(<[u8]>::len).sum();
         let mut records = Vec::new();
         for pair in fields.chunks_exact(2) {
             let Some(call_id) = value::text(&pair[0]).and_then(|id| CallId::new(id).ok()) else { continue };
@@ -61,7 +66,7 @@ impl RedisStore {
             }
         }
         self.mend(partition, records).await?;
-        partition.set_repaired_to(u64::try_from(next).unwrap_or(0));
+        partition.note_repair(u64::try_from(next).unwrap_or(0), bytes);
         Ok(())
     }
 
@@ -147,10 +152,11 @@ struct SetOfRunning<'a> {
 }
 
 /// Number of questions about one function.
-const LOOKS: usize = 2;
+const LOOKS: usize = 3;
 
 fn look(partition: &Partition) -> [Cmd; LOOKS] {
-    [command("HLEN", &[&partition.keys.calls]), command("HGETALL", &[&partition.keys.definition])]
+    let keys = &partition.keys;
+    [command("HLEN", &[&keys.calls]), command("HGETALL", &[&keys.definition]), command("ZCARD", &[&keys.queue])]
 }
 
 fn sets_of_running<'a>(partition: &'a Arc<Partition>, about: &Value) -> Vec<SetOfRunning<'a>> {

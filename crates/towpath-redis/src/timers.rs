@@ -110,8 +110,10 @@ impl RedisStore {
     /// Does what is due of these functions, of each kind so many at most. The trouble of one function keeps no other from its timers.
     async fn fire_calls(&self, partitions: &[Arc<Partition>], limit: u32, now: Timestamp, fired: &mut Fired) -> Result<(), StoreError> {
         let mut kinds: [Vec<Due>; KINDS] = Default::default();
+        // About twice the limit is taken up of each kind, whatever the number of functions: the earliest are fired, and the rest stays due.
+        let share = (2 * limit as usize).div_ceil(partitions.len().max(1)).max(2);
         for partition in partitions {
-            match self.take_up(partition, limit, now).await {
+            match self.take_up(partition, share, now).await {
                 Ok(taken) => kinds.iter_mut().zip(taken).for_each(|(kind, taken)| kind.extend(taken)),
                 Err(error) => tracing::warn!(function = %partition.function, %error, "what is due of this function could not be read"),
             }
@@ -141,7 +143,9 @@ impl RedisStore {
             }
         }
         let dying = changes.iter().map(|(partition, change)| (&partition.function, &change.after.call));
-        self.keep_reservations(dying.filter(|(_, call)| call.state == CallState::Dead)).await?;
+        if let Err(error) = self.keep_reservations(dying.filter(|(_, call)| call.state == CallState::Dead)).await {
+            tracing::warn!(%error, "ids of dead letters could not be reserved for longer; these letters may not be found by their ids");
+        }
         let fate =
             |(partition, change): &(Arc<Partition>, Change)| (Arc::clone(partition), change.before.clone(), Arc::clone(&change.after));
         let fates: Vec<_> = changes.iter().map(fate).collect();
@@ -185,21 +189,27 @@ impl RedisStore {
     }
 
     /// Takes up what is due of a function, by kind.
-    async fn take_up(&self, partition: &Arc<Partition>, limit: u32, now: Timestamp) -> Result<[Vec<Due>; KINDS], StoreError> {
+    async fn take_up(&self, partition: &Arc<Partition>, limit: usize, now: Timestamp) -> Result<[Vec<Due>; KINDS], StoreError> {
         let keys = &partition.keys;
         let mut args = Args::with_capacity(3);
         args.number(now.as_millis());
-        args.number(limit);
         args.number((now + PUT_OFF).as_millis());
+        args.number(limit);
         let names = [keys.calls.as_str(), &keys.delayed, &keys.running, &keys.deadlines];
         let replies = value::array("a look for what is due", self.shared.link.run_args(&DUE, &names, &args).await?)?;
         let mut kinds: [Vec<Due>; KINDS] = Default::default();
         for (number, (kind, reply)) in kinds.iter_mut().zip(replies).enumerate() {
             let mut parts = value::array("a look for what is due", reply)?.into_iter();
             while let (Some(id), Some(text)) = (parts.next(), parts.next()) {
-                let call_id = value::call_id(&id)?;
                 let text = Bytes::from(value::into_bytes(text).unwrap_or_default());
-                let record = Arc::new(Record::read(&call_id, &text)?);
+                let record = match value::call_id(&id).and_then(|call_id| Record::read(&call_id, &text)) {
+                    Ok(record) => Arc::new(record),
+                    Err(error) => {
+                        // A later version may have written it. The doctor tells of it.
+                        tracing::debug!(function = %partition.function, %error, "something is due of a call that cannot be read");
+                        continue;
+                    }
+                };
                 let of_kind = [record.call.not_before, record.call.lease_until, Some(record.call.deadline)][number];
                 let at = of_kind.unwrap_or(record.call.deadline);
                 kind.push(Due { partition: Arc::clone(partition), record, at });

@@ -117,6 +117,8 @@ local function apply(k, first, count, together, ended, listed)
         redis.pcall('XACK', ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
         redis.pcall('XDEL', ARGV[a + 2], ARGV[a + 4])
         redis.pcall('HDEL', ARGV[a + 5], ARGV[a + 6])
+      elseif ARGV[a + 1] == 'PUBLISH' then
+        redis.pcall(unpack(ARGV, a + 1, a + words))
       else
         call(unpack(ARGV, a + 1, a + words))
       end
@@ -138,5 +140,6 @@ for section = 1, tonumber(ARGV[1]) do
   replies[section] = run_section(apply, section * KEYS_EACH - KEYS_EACH, at + 5, count, ARGV[at + 2] == '1', ARGV[at + 3], ARGV[at + 4])
   at = at + 1 + words
 end
-for _, channel in ipairs(channels) do call('PUBLISH', channel, table.concat(messages[channel])) end
+-- A notification carries no truth: without the right to send it, the changes are made all the same.
+for _, channel in ipairs(channels) do redis.pcall('PUBLISH', channel, table.concat(messages[channel])) end
 return replies

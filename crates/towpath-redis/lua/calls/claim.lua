@@ -3,30 +3,31 @@
 -- KEYS  per section: calls, queue, running, parked, function, the calls that this worker holds by the store's count
 -- ARGV  1 how many sections  2 worker  3 now, ms  4 lease, ms  5 how many calls at most in all
 --       then per section: how many calls at most
--- gives per section: {`T` or `X`, why}, or {how many are left in the queue, what limits it, ids of calls past their deadline, then per call:
---       id, record, request if that stands beside it}. What limits it: 0 nothing, 1 this worker's concurrency, 2 the function's, which others share
+-- gives per section: {`T` or `X`, why}, or {how many are left in the queue, limits, ids of calls past their deadline, then per call:
+--       id, record, request if that stands beside it}. Limits is a sum: 1 the store counts this worker's calls, 2 the function has a
+--       concurrency, 4 the function had no room for more, 8 this worker had none
 -- A line of the queue whose call does not wait is removed. A call past its deadline leaves the queue; its timer ends it.
-local KEYS_EACH, LOOKED_MAX, LATE_MAX = 6, 1024, 256
-local worker, now, lease, left = ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+-- One run looks at a bounded number of lines and bytes, whatever waits: what is left is for the next one.
+local KEYS_EACH, LATE_MAX, CALLS_MAX = 6, 256, 256
+local to_look, bytes = 512, 1024 * 1024
+local worker, now, lease, left = ARGV[2], tonumber(ARGV[3]), ARGV[4], math.min(tonumber(ARGV[5]), CALLS_MAX)
 local until_ = string.format('%.0f', now + tonumber(lease))
 local HELD = '\t' .. ARGV[3] .. '\t' .. lease .. '\t' .. until_ .. '\t'
 
 local function claim(k, max)
   local calls, queue, running, parked, about, held = KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4], KEYS[k + 5], KEYS[k + 6]
   local limits = call('HMGET', about, 'max_concurrent', 'offer:' .. worker)
-  local room, limited = math.min(max, left), 0
-  local of_worker = limits[2] and tonumber(limits[2]) - call('SCARD', held) or room
-  local of_function = limits[1] and tonumber(limits[1]) - call('ZCARD', running) + call('SCARD', parked) or room
-  if limits[2] then limited = 1 end
-  if limits[1] and of_function <= of_worker then limited = 2 end
-  room = math.min(room, of_worker, of_function)
+  local room = math.min(max, left)
+  local of_worker = limits[2] and tonumber(limits[2]) - call('SCARD', held)
+  local of_function = limits[1] and tonumber(limits[1]) - call('ZCARD', running) + call('SCARD', parked)
+  room = math.min(room, of_worker or room, of_function or room)
   local counted = limits[2] and '1' or '0'
-  local reply, late, looked = { 0, limited, {} }, {}, {}
+  local reply, late, looked = { 0, 0, {} }, {}, {}
   local written, leases, mine, is_empty = {}, {}, {}, false
-  while room > 0 and #looked < LOOKED_MAX and not is_empty do
-    local asked = math.min(room, LOOKED_MAX - #looked)
+  while room > 0 and to_look > 0 and bytes > 0 and not is_empty do
+    local asked = math.min(room, to_look)
     local ids = call('ZRANGE', queue, #looked, #looked + asked - 1)
-    is_empty = #ids < asked
+    is_empty, to_look = #ids < asked, to_look - #ids
     local records = #ids > 0 and call('HMGET', calls, unpack(ids))
     for i, id in ipairs(ids) do
       looked[#looked + 1] = id
@@ -45,6 +46,11 @@ local function claim(k, max)
         n = #reply
         reply[n + 1], reply[n + 2], reply[n + 3] = id, record, ''
         if beside == '1' then reply[n + 3] = call('HGET', calls, REQUEST .. id) or '' end
+        bytes = bytes - #record - #reply[n + 3]
+        if bytes <= 0 then
+          is_empty = is_empty and i == #ids
+          break
+        end
       end
     end
   end
@@ -54,7 +60,10 @@ local function claim(k, max)
   all('ZREM', queue, looked)
   all('HSET', calls, written)
   if counted == '1' then all('SADD', held, mine) end
-  reply[1], reply[3] = is_empty and 0 or call('ZCARD', queue), late
+  local limited = (of_worker and 1 or 0) + (of_function and 2 or 0)
+  if of_function and of_function <= #mine then limited = limited + 4 end
+  if of_worker and of_worker <= #mine then limited = limited + 8 end
+  reply[1], reply[2], reply[3] = is_empty and 0 or call('ZCARD', queue), limited, late
   return reply
 end
 

@@ -1,15 +1,15 @@
--- due: takes up what is due of one function: ends of delays, ends of leases and deadlines, of each so many at most.
+-- due: takes up what is due of one function: ends of delays, ends of leases and deadlines, of each a number at most.
 --
 -- KEYS  1 calls  2 delayed  3 running  4 deadlines
--- ARGV  1 now, ms  2 how many of each kind at most  3 until when the lines that are taken up are put off, ms
+-- ARGV  1 now, ms  2 until when the lines that are taken up are put off, ms  3 how many of each kind at most
 -- gives {delays, leases, deadlines}, each a list of id, record, in the order of their scores
 -- A line whose call is not in the state that it stands for is removed. A line that is taken up is put off, so that another server does not do
 -- the same work; if this process dies, it is due again then.
 local TIES_MAX = 256
-local now, each, later = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local now, later, each = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local function due(lines, states, limit)
-  local ids = call('ZRANGEBYSCORE', lines, '-inf', now, 'LIMIT', 0, limit)
   local found, stale, put_off = {}, {}, {}
+  local ids = call('ZRANGEBYSCORE', lines, '-inf', now, 'LIMIT', 0, limit)
   if #ids == 0 then return found end
   -- Lines of one instant are in the order of their ids, not of their submits: the host needs those that share the last one's.
   if #ids == limit then ids = call('ZRANGEBYSCORE', lines, '-inf', call('ZSCORE', lines, ids[limit]), 'LIMIT', 0, limit + TIES_MAX) end

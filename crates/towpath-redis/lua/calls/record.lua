@@ -22,12 +22,21 @@ local function is_kept(record, now)
   return retain and (ended_at == '' or now < tonumber(ended_at) + tonumber(retain))
 end
 
--- An ended call that is still kept, from whichever bucket has it.
-local function find_ended(buckets, ended, id, now)
+-- Ended calls that are still kept, by id: the record, and by id the bucket that has it. One command for each bucket, whatever the number of ids.
+local function find_ended(buckets, ended, ids, now)
+  local records, places = {}, {}
   for _, bucket in ipairs(buckets) do
-    local record = call('HGET', ended .. bucket, id)
-    if record and is_kept(record, now) then return record, ended .. bucket end
+    local left = {}
+    for i, record in ipairs(#ids > 0 and call('HMGET', ended .. bucket, unpack(ids)) or {}) do
+      if record and is_kept(record, now) then
+        records[ids[i]], places[ids[i]] = record, ended .. bucket
+      else
+        left[#left + 1] = ids[i]
+      end
+    end
+    ids = left
   end
+  return records, places
 end
 
 -- A key of a wrong type ends a section while nothing is written: a section reads the keys that it will write, or writes first the one that it

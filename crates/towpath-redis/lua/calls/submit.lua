@@ -35,7 +35,8 @@ local function submit(k, first, count, channel, ended, keys_start)
     has_written = true
     call('ZADD', queue, unpack(order))
     for _, one in ipairs(named) do call('SET', one[1], one[2]) end
-    if waiting == 0 then call('PUBLISH', channel, '') end
+    -- A notification carries no truth: without the right to send it, the call is taken all the same.
+    if waiting == 0 then redis.pcall('PUBLISH', channel, '') end
   end
 
   -- A fresh id was never used, so a call with one needs no judgement if it has no key and the function no limit.
@@ -51,29 +52,34 @@ local function submit(k, first, count, channel, ended, keys_start)
 
   local ids, seen, replies, buckets = {}, {}, {}, nil
   for i = 1, count do ids[i] = ARGV[first + i * WORDS - WORDS] end
-  local records = call('HMGET', calls, unpack(ids))
+  local records, used_before = call('HMGET', calls, unpack(ids)), {}
+  for i = 1, count do -- an id that is not fresh may be that of a call that has ended and is kept
+    if not records[i] and not find(ARGV[first + i * WORDS - WORDS + 1], 'f', 1, true) then used_before[#used_before + 1] = ids[i] end
+  end
+  local function in_buckets(some)
+    buckets = buckets or call('ZRANGE', KEYS[k + 7], 0, -1)
+    return find_ended(buckets, ended, some, now)
+  end
+  local kept, places = {}, {}
+  if #used_before > 0 then kept, places = in_buckets(used_before) end
   local max = tonumber(limit)
   local backlog = max and waiting + call('ZCARD', delayed) + call('ZCARD', KEYS[k + 8])
 
   local function was_taken(id, record, bucket)
     return { 'E', id, record, call('HGET', bucket or calls, REQUEST .. id) or '' }
   end
-  local function in_buckets(id)
-    buckets = buckets or call('ZRANGE', KEYS[k + 7], 0, -1)
-    return find_ended(buckets, ended, id, now)
-  end
   local function judge(i, at)
     local id, how, key = ids[i], ARGV[at + 1], ARGV[at + 2]
     if records[i] then return was_taken(id, records[i]) end
     if seen[id] or key ~= '' and seen['\1' .. key] then return 'R' end
-    if not find(how, 'f', 1, true) then -- it may have ended and be kept
-      local record, bucket = in_buckets(id)
-      if record then return was_taken(id, record, bucket) end
-    end
+    if kept[id] then return was_taken(id, kept[id], places[id]) end
     local other = key ~= '' and call('GET', keys_start .. key)
     if other then
       local record, bucket = call('HGET', calls, other), nil
-      if not record then record, bucket = in_buckets(other) end
+      if not record then
+        local ended_records, ended_places = in_buckets({ other })
+        record, bucket = ended_records[other], ended_places[other]
+      end
       -- A key may outlive its call, and the id of that call may be used again.
       if record and match(record, KEY) == key then return was_taken(other, record, bucket) end
     end

@@ -26,7 +26,7 @@ local function import()
     if id == '' then return 'I' end
     local record = call('HGET', calls, id)
     if not record then
-      if ARGV[at + 3] == '1' or find_ended(buckets, ARGV[2], id, tonumber(ARGV[1])) then return 'D' end
+      if ARGV[at + 3] == '1' or find_ended(buckets, ARGV[2], { id }, tonumber(ARGV[1]))[id] then return 'D' end
       return 'N'
     end
     if match(record, EXPORTED) ~= entry then return 'D' end

@@ -29,7 +29,11 @@ pub(super) struct ToIngest {
     rules: Arc<Rules>,
 }
 
-impl Kind for ToIngest {}
+impl Kind for ToIngest {
+    fn bytes(&self) -> usize {
+        self.message.body.len()
+    }
+}
 
 impl RedisStore {
     pub(super) async fn ingest(

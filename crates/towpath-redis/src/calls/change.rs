@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use redis::Value;
-use towpath_core::call::{Call, CallCommand, CallReply, CallState, step};
+use towpath_core::call::{Call, CallCommand, CallReply, CallState, Outcome, step};
 use towpath_core::names::CallId;
 use towpath_core::store::{CallNews, Ended, StoreError};
 use towpath_core::time::{Timestamp, millis};
 
 use super::ended::Bucket;
 use super::find::Found;
-use super::partition::Partition;
+use super::partition::{Partition, Weighed};
 use super::record::{PROGRESS, REQUEST, Record};
 use super::replies::write_reply;
 use super::sections;
@@ -53,6 +53,16 @@ impl Change {
     pub(crate) fn with<const N: usize>(mut self, command: [&[u8]; N]) -> Self {
         self.commands.push(command.iter().map(|word| Bytes::copy_from_slice(word)).collect());
         self
+    }
+
+    /// About how many bytes it adds to a script.
+    fn size(&self) -> usize {
+        let outcome = match &self.after.call.outcome {
+            Some(Outcome::Ok(data)) => data.len(),
+            _ => 0,
+        };
+        // The outcome is written into the record, and told to the caller.
+        2 * outcome + self.commands.iter().flatten().map(Bytes::len).sum::<usize>()
     }
 
     fn was(&self) -> Option<CallState> {
@@ -104,6 +114,12 @@ fn score(record: &Record) -> i64 {
         'R' => call.lease_until.unwrap_or(call.deadline).as_millis(),
         'D' => call.not_before.unwrap_or(call.deadline).as_millis(),
         _by_sequence => i64::try_from(record.sequence).unwrap_or(i64::MAX),
+    }
+}
+
+impl Weighed for Arc<Change> {
+    fn bytes(&self) -> usize {
+        self.size()
     }
 }
 
@@ -237,7 +253,7 @@ impl RedisStore {
         } else if change.is_worth_a_look() {
             self.shared.waiters.tell(&after.call_id, &CallNews::Changed);
         }
-        if change.joins_queue() || change.frees_room() && partition.is_limited() {
+        if change.joins_queue() || change.frees_room() && partition.is_limited(self.shared.news.function_changes()) {
             self.work_came(partition);
         }
         if let Some(due) = after.due() {
@@ -344,7 +360,7 @@ impl Section<'_> {
         if change.ends() && after.replies.iter().any(|reply| legacy::is_reply_list(reply)) {
             add(&[b"SADD", keys.owed.as_bytes(), id]);
         }
-        if change.joins_queue() || change.frees_room() && self.partition.is_limited() {
+        if change.joins_queue() || change.frees_room() && self.partition.is_limited(shared.news.function_changes()) {
             add(&[b"PUBLISH", keys.work.as_bytes(), b""]);
         }
         if before.is_none() && !after.call.state.has_ended() {

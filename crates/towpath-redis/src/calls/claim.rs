@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use redis::Value;
@@ -15,15 +16,18 @@ use towpath_core::time::{Timestamp, millis};
 
 use super::change::Change;
 use super::find::Found;
-use super::partition::{Limited, Partition};
+use super::partition::{Limits, Partition};
 use super::record::{Record, read_request};
 use super::sections;
+use crate::pause::pause;
 use crate::script::{Args, CLAIM};
 use crate::store::RedisStore;
 use crate::value;
 
 /// So many functions are asked by one script at most.
 const SECTIONS_MAX: usize = 32;
+/// A function that could not be asked is asked again after this.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The claims of this process that wait, first come first served.
 #[derive(Default)]
@@ -44,6 +48,20 @@ impl Drop for Claims {
 struct Line {
     last_ticket: u64,
     claims: VecDeque<WaitingClaim>,
+    /// How often functions had changed when the partitions of these claims were last determined.
+    changes: u64,
+}
+
+/// What a look into queues brought.
+#[derive(Default)]
+struct Taken {
+    deliveries: Vec<Delivery>,
+    /// Nothing was found among the lines that were looked at, and there are more.
+    must_look_again: bool,
+    /// The trouble of some functions, if others could be asked.
+    trouble: Option<StoreError>,
+    /// At least one function could be asked.
+    any_asked: bool,
 }
 
 struct WaitingClaim {
@@ -82,6 +100,21 @@ impl Claims {
         first.map(|claim| (claim.ticket, Arc::clone(&claim.want), Arc::clone(&claim.partitions)))
     }
 
+    /// Functions have changed: the partitions of each claim are determined anew. Says which of them are new.
+    fn follow_shards(&self, changes: u64, wanted: impl Fn(&ClaimCalls) -> Arc<[Wanted]>) -> Vec<Arc<Partition>> {
+        let mut line = self.lock();
+        line.changes = changes;
+        let mut new = Vec::new();
+        for claim in &mut line.claims {
+            let partitions = wanted(&claim.want);
+            if partitions.len() != claim.partitions.len() {
+                new.extend(partitions.iter().map(|wanted| Arc::clone(&wanted.partition)));
+                claim.partitions = partitions;
+            }
+        }
+        new
+    }
+
     /// Hands deliveries to the claim with this ticket, or returns them when it waits no more.
     fn serve(&self, ticket: u64, deliveries: Vec<Delivery>) -> Result<(), Vec<Delivery>> {
         let mut line = self.lock();
@@ -111,20 +144,20 @@ impl RedisStore {
             self.check_place(&wanted.function)?;
         }
         let until = self.shared.now() + want.wait;
-        let partitions: Arc<[Wanted]> = want
-            .functions
-            .iter()
-            .filter(|wanted| wanted.max > 0)
-            .flat_map(|wanted| self.partitions(&wanted.function).into_iter().map(|partition| Wanted { partition, max: wanted.max }))
-            .collect();
+        let (changes, partitions) = (self.shared.news.function_changes(), self.partitions_wanted(&want));
         let waits = !want.wait.is_zero();
         let want = Arc::new(want);
         // Without a wait there is no notification to rely on, so all queues are looked at.
         let taken = self.take_in_a_task(Arc::clone(&want), Arc::clone(&partitions), !waits).await?;
-        if !taken.is_empty() || !waits {
-            return Ok(taken);
+        if !taken.deliveries.is_empty() {
+            return Ok(taken.deliveries);
         }
-        let mut turn = self.queue_up(want, partitions);
+        match taken.trouble {
+            Some(trouble) if !waits || !taken.any_asked => return Err(trouble),
+            None if !waits => return Ok(Vec::new()),
+            _waits => {}
+        }
+        let mut turn = self.queue_up(want, partitions, changes);
         tokio::select! {
             biased;
             served = &mut turn.served => Ok(served.unwrap_or_default()),
@@ -132,23 +165,32 @@ impl RedisStore {
         }
     }
 
+    /// All partitions of the functions that a claim wants calls of.
+    fn partitions_wanted(&self, want: &ClaimCalls) -> Arc<[Wanted]> {
+        let wanted = want.functions.iter().filter(|wanted| wanted.max > 0);
+        let partitions = wanted.flat_map(|wanted| self.partitions(&wanted.function).into_iter().map(|partition| (partition, wanted.max)));
+        partitions.map(|(partition, max)| Wanted { partition, max }).collect()
+    }
+
     /// Takes in a task of its own: if the caller goes away half way, what was taken for it is given back.
-    async fn take_in_a_task(&self, want: Arc<ClaimCalls>, partitions: Arc<[Wanted]>, all: bool) -> Result<Vec<Delivery>, StoreError> {
+    async fn take_in_a_task(&self, want: Arc<ClaimCalls>, partitions: Arc<[Wanted]>, all: bool) -> Result<Taken, StoreError> {
         if !all && !partitions.iter().any(|wanted| wanted.partition.may_have_work()) {
-            return Ok(Vec::new());
+            return Ok(Taken::default());
         }
         let (sender, receiver) = oneshot::channel();
         let store = self.clone();
         tokio::spawn(async move {
             let taken = store.take(&want, &partitions, all).await;
-            if let Err(Ok(not_wanted)) = sender.send(taken) {
-                store.give_back(&want.worker, not_wanted).await;
+            if let Err(not_wanted) = sender.send(taken) {
+                store.give_back(&want.worker, not_wanted.deliveries).await;
             }
         });
-        receiver.await.unwrap_or_else(|_| Err(StoreError::Unknown("the claim was given up".to_owned())))
+        receiver.await.map_err(|_| StoreError::Unknown("the claim was given up".to_owned()))
     }
 
-    fn queue_up(&self, want: Arc<ClaimCalls>, partitions: Arc<[Wanted]>) -> Turn {
+    /// Puts a claim into the line. `changes`: how often functions had changed when its partitions were determined.
+    fn queue_up(&self, want: Arc<ClaimCalls>, partitions: Arc<[Wanted]>, changes: u64) -> Turn {
+        let partitions = if self.shared.news.function_changes() == changes { partitions } else { self.partitions_wanted(&want) };
         for wanted in partitions.iter() {
             self.hear_of_work(&wanted.partition);
         }
@@ -187,15 +229,33 @@ impl RedisStore {
 
     /// Serves the claims that wait, whenever there may be something for them.
     pub(crate) async fn serve_claims(&self) -> Result<(), StoreError> {
+        self.follow_shards().await?;
         let mut after = 0;
         while let Some((ticket, want, partitions)) = self.shared.claims.next_with_work(after) {
+            let taken = self.take(&want, &partitions, false).await;
+            if taken.deliveries.is_empty() {
+                // Lines of calls that do not wait were removed. What is behind them is this claim's, too.
+                after = if taken.must_look_again { after } else { ticket };
+                continue;
+            }
             after = ticket;
-            let deliveries = self.take(&want, &partitions, false).await?;
-            if !deliveries.is_empty()
-                && let Err(not_wanted) = self.shared.claims.serve(ticket, deliveries)
-            {
+            if let Err(not_wanted) = self.shared.claims.serve(ticket, taken.deliveries) {
                 self.give_back(&want.worker, not_wanted).await;
             }
+        }
+        Ok(())
+    }
+
+    /// A function may have been spread over more partitions since claims began to wait.
+    async fn follow_shards(&self) -> Result<(), StoreError> {
+        let changes = self.shared.news.function_changes();
+        if self.shared.claims.lock().changes == changes {
+            return Ok(());
+        }
+        self.members_of_the_set().await?;
+        for partition in self.shared.claims.follow_shards(changes, |want| self.partitions_wanted(want)) {
+            self.hear_of_work(&partition);
+            partition.note_work();
         }
         Ok(())
     }
@@ -207,38 +267,43 @@ impl RedisStore {
         }
     }
 
-    /// Delivers what waits now in those partitions that may have work, or in all of them.
-    async fn take(&self, want: &ClaimCalls, partitions: &[Wanted], all: bool) -> Result<Vec<Delivery>, StoreError> {
-        let mut deliveries = Vec::new();
+    /// Delivers what waits now in those partitions that may have work, or in all of them. The trouble of one function is not that of another.
+    async fn take(&self, want: &ClaimCalls, partitions: &[Wanted], all: bool) -> Taken {
+        let mut taken = Taken::default();
         let asked: Vec<&Wanted> = partitions.iter().filter(|wanted| wanted.partition.take_note_of_work() || all).collect();
         let chunk = if self.shared.link.is_cluster() { 1 } else { SECTIONS_MAX };
-        let mut trouble = None;
         for (number, some) in asked.chunks(chunk).enumerate() {
-            let left = want.max as usize - deliveries.len().min(want.max as usize);
-            if left == 0 || trouble.is_some() {
+            let left = want.max as usize - taken.deliveries.len().min(want.max as usize);
+            if left == 0 {
                 // What was not asked may still have work.
                 asked[number * chunk..].iter().for_each(|wanted| wanted.partition.note_work());
                 break;
             }
-            match self.take_from(want, some, left).await {
-                Ok(taken) => deliveries.extend(taken),
-                Err(error) => {
-                    some.iter().for_each(|wanted| wanted.partition.note_work());
-                    trouble = Some(error);
-                }
+            if let Err(error) = self.take_from(want, some, left, &mut taken).await {
+                some.iter().for_each(|wanted| self.ask_again_later(&wanted.partition));
+                taken.trouble = Some(error);
             }
         }
-        match trouble {
-            Some(error) if deliveries.is_empty() => Err(error),
-            _ => Ok(deliveries),
-        }
+        taken.must_look_again &= taken.deliveries.is_empty();
+        taken
     }
 
-    async fn take_from(&self, want: &ClaimCalls, asked: &[&Wanted], left: usize) -> Result<Vec<Delivery>, StoreError> {
+    /// A function could not be asked: claims look again after a while, and other functions do not wait for that.
+    fn ask_again_later(&self, partition: &Arc<Partition>) {
+        let (shared, partition) = (Arc::downgrade(&self.shared), Arc::clone(partition));
+        tokio::spawn(async move {
+            pause(ASKED_AGAIN_AFTER).await;
+            if let Some(shared) = shared.upgrade() {
+                Self { shared }.work_came(&partition);
+            }
+        });
+    }
+
+    async fn take_from(&self, want: &ClaimCalls, asked: &[&Wanted], left: usize, taken: &mut Taken) -> Result<(), StoreError> {
         for wanted in asked {
             self.import_for(&wanted.partition, (wanted.max as usize).min(left)).await;
         }
-        let now = self.shared.now();
+        let (now, changes) = (self.shared.now(), self.shared.news.function_changes());
         let mut args = Args::with_capacity(5 + asked.len());
         args.number(asked.len());
         args.push(want.worker.as_str());
@@ -254,44 +319,55 @@ impl RedisStore {
         }
         // A claim that no replica has is only made again; waiting for replicas could lose the deliveries with the reply.
         let reply = self.shared.link.run_args(&CLAIM, &keys, &args).await?;
-        let mut deliveries = Vec::new();
-        let mut trouble = None;
         for (wanted, reply) in asked.iter().zip(sections::read("a claim", reply, asked.len())?) {
-            match reply {
-                Ok(reply) => deliveries.extend(self.read_claimed(&wanted.partition, reply, now).await?),
+            let partition = &wanted.partition;
+            match reply.and_then(|reply| self.read_claimed(partition, reply, now, changes, taken)) {
+                Ok(late) => {
+                    taken.any_asked = true;
+                    // What was claimed is delivered in any case.
+                    if let Err(error) = self.end_late(partition, &late).await {
+                        tracing::debug!(function = %partition.function, %error, "calls past their deadline were not ended; their timers do it");
+                    }
+                }
                 Err(error) => {
-                    tracing::warn!(function = %wanted.partition.function, %error, "calls of this function cannot be delivered");
-                    trouble = Some(error);
+                    tracing::warn!(function = %partition.function, %error, "calls of this function cannot be delivered; trying again");
+                    self.ask_again_later(partition);
+                    taken.trouble = Some(error);
                 }
             }
         }
-        match trouble {
-            Some(error) if deliveries.is_empty() && asked.len() == 1 => Err(error),
-            _ => Ok(deliveries),
-        }
+        Ok(())
     }
 
-    /// What one section of a claim brought.
-    async fn read_claimed(&self, partition: &Arc<Partition>, reply: Value, now: Timestamp) -> Result<Vec<Delivery>, StoreError> {
+    /// Reads what one section of a claim brought. Returns the calls past their deadline.
+    fn read_claimed(
+        &self,
+        partition: &Arc<Partition>,
+        reply: Value,
+        now: Timestamp,
+        changes: u64,
+        taken: &mut Taken,
+    ) -> Result<Vec<Value>, StoreError> {
         let mut parts = value::array("a claim", reply)?.into_iter();
         let left = parts.next().as_ref().and_then(value::number).unwrap_or_default();
-        let limited = match parts.next().as_ref().and_then(value::number) {
-            Some(0) => Limited::No,
-            Some(1) => Limited::ByWorker,
-            _ => Limited::ByFunction,
-        };
-        partition.note_limit(limited);
+        let limits = Limits::read(parts.next().as_ref().and_then(value::number).unwrap_or_default());
+        partition.note_limits(limits, changes);
         let late = value::array("a claim", parts.next().unwrap_or(Value::Nil))?;
-        let mut deliveries = Vec::with_capacity(parts.len() / 3);
+        let before = taken.deliveries.len();
         while let (Some(id), Some(record), Some(request)) = (parts.next(), parts.next(), parts.next()) {
-            deliveries.push(self.delivered(partition, &id, record, request, now)?);
+            match self.delivered(partition, &id, record, request, now) {
+                Ok(delivery) => taken.deliveries.push(delivery),
+                // Its lease ends, and in the end it becomes a dead letter. The others are delivered.
+                Err(error) => tracing::warn!(function = %partition.function, %error, "a call cannot be delivered"),
+            }
         }
+        let brought = taken.deliveries.len() > before;
         // Without room for the function the end of a call is the next news; without room for this worker others may have some.
-        if left > 0 && (limited != Limited::ByFunction || !deliveries.is_empty()) {
+        if left > 0 && (!limits.ended_by_function() || brought) {
             partition.note_work();
         }
-        self.end_late(partition, &late).await?;
-        Ok(deliveries)
+        taken.must_look_again |= left > 0 && !brought && !limits.ended_by_function() && !limits.ended_by_worker();
+        Ok(late)
     }
 
     fn delivered(

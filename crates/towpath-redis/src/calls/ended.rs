@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use towpath_core::time::{Timestamp, millis};
 
-/// A bucket is an eighth of the retention wide, but not narrower than this.
+/// A bucket is an eighth of the retention wide, but not narrower than this. So a function has some ten buckets, whatever its retention.
 const NARROWEST_MS: i64 = 256;
-const WIDEST_MS: i64 = 3_600_000;
 /// A store that lives by a test's clock keeps buckets for so much longer: real time passes while that clock stands still.
 const UNDER_A_TEST_CLOCK: Duration = Duration::from_secs(600);
 
@@ -21,7 +20,7 @@ pub(crate) struct Bucket {
 impl Bucket {
     /// The bucket of a call that is kept until then.
     pub(crate) fn of(kept_until: Timestamp, retain: Duration, now: Timestamp, lives_by_the_server: bool) -> Self {
-        let width = (millis(retain) / 8).clamp(NARROWEST_MS, WIDEST_MS).unsigned_abs().next_power_of_two().cast_signed();
+        let width = (millis(retain) / 8).max(NARROWEST_MS).unsigned_abs().next_power_of_two().cast_signed();
         let end = kept_until.as_millis().div_euclid(width).saturating_add(1).saturating_mul(width);
         let spare = if lives_by_the_server { 0 } else { millis(UNDER_A_TEST_CLOCK) };
         Self { name: format!("{width}.{end}"), lives_ms: end.saturating_sub(now.as_millis()).max(1).saturating_add(spare) }
@@ -45,6 +44,17 @@ mod tests {
                 assert!(found.lives_ms > retain, "{found:?}");
                 assert!(found.lives_ms <= retain + (retain / 4).max(512), "{found:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_function_has_some_ten_buckets_whatever_its_retention() {
+        for retain in [2_000, 600_000, 86_400_000, 30 * 86_400_000] {
+            let buckets: std::collections::BTreeSet<String> = (0..1_000)
+                .map(|part| 1_794_786_695_153 + retain * part / 1_000)
+                .map(|ended_at| bucket(ended_at + retain, retain, ended_at).name)
+                .collect();
+            assert!(buckets.len() <= 10, "{retain}: {buckets:?}");
         }
     }
 

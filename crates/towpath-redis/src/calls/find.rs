@@ -57,7 +57,8 @@ impl RedisStore {
 
     async fn find_in(&self, partitions: &[Arc<Partition>], call_id: &CallId) -> Result<Option<Found>, StoreError> {
         for partition in partitions {
-            if let Some(record) = self.records(partition, std::slice::from_ref(call_id)).await?.pop().flatten() {
+            let found = self.read_calls(partition, std::slice::from_ref(call_id), false, read_record).await?.pop().flatten();
+            if let Some(record) = found.transpose()? {
                 return Ok(Some(Found { partition: Arc::clone(partition), record: Arc::new(record) }));
             }
         }
@@ -71,10 +72,10 @@ impl RedisStore {
         Ok(whole.map(|whole| (found.partition, whole)))
     }
 
-    /// Calls of one partition, each where it was asked for.
+    /// Calls of one partition, each where it was asked for. A call that cannot be read counts as absent: it does not keep others from theirs.
     pub(crate) async fn records(&self, partition: &Partition, call_ids: &[CallId]) -> Result<Vec<Option<Record>>, StoreError> {
-        let read = |call_id: &CallId, mut parts: Vec<Bytes>| Record::read(call_id, &parts.swap_remove(0));
-        self.read_calls(partition, call_ids, false, read).await
+        let read = self.read_calls(partition, call_ids, false, read_record).await?;
+        Ok(read.into_iter().map(|record| readable(partition, record)).collect())
     }
 
     /// The same with all that stands beside the records.
@@ -84,7 +85,8 @@ impl RedisStore {
             let mut next = || parts.next().unwrap_or_default();
             Ok(Whole { record: Record::read(call_id, &next())?, request: next(), progress: next() })
         };
-        self.read_calls(partition, call_ids, true, read).await
+        let read = self.read_calls(partition, call_ids, true, read).await?;
+        Ok(read.into_iter().map(|whole| readable(partition, whole)).collect())
     }
 
     async fn read_calls<T>(
@@ -93,7 +95,7 @@ impl RedisStore {
         call_ids: &[CallId],
         whole: bool,
         read: impl Fn(&CallId, Vec<Bytes>) -> Result<T, StoreError>,
-    ) -> Result<Vec<Option<T>>, StoreError> {
+    ) -> Result<Vec<Option<Result<T, StoreError>>>, StoreError> {
         let mut found = Vec::with_capacity(call_ids.len());
         for some in call_ids.chunks(CHUNK) {
             let mut args = Args::with_capacity(some.len() + 3);
@@ -109,9 +111,24 @@ impl RedisStore {
                     continue;
                 };
                 let parts = parts.into_iter().map(|part| Bytes::from(value::into_bytes(part).unwrap_or_default())).collect();
-                found.push(Some(read(call_id, parts)?));
+                found.push(Some(read(call_id, parts)));
             }
         }
         Ok(found)
+    }
+}
+
+fn read_record(call_id: &CallId, mut parts: Vec<Bytes>) -> Result<Record, StoreError> {
+    Record::read(call_id, &parts.swap_remove(0))
+}
+
+/// A call that can be read.
+fn readable<T>(partition: &Partition, read: Option<Result<T, StoreError>>) -> Option<T> {
+    match read? {
+        Ok(call) => Some(call),
+        Err(error) => {
+            tracing::warn!(function = %partition.function, %error, "a call cannot be read");
+            None
+        }
     }
 }

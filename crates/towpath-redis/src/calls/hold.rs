@@ -108,7 +108,7 @@ impl RedisStore {
         let mut ask = Cmd::new();
         ask.arg("ZRANGE").arg(&partition.keys.running).arg(0).arg(-1);
         let ids = value::array("ZRANGE", self.shared.link.ask(&ask).await?)?;
-        let ids = ids.iter().map(value::call_id).collect::<Result<Vec<CallId>, StoreError>>()?;
+        let ids: Vec<CallId> = ids.iter().filter_map(|id| value::call_id(id).ok()).collect();
         let records = self.records(partition, &ids).await?.into_iter().flatten();
         Ok(records.filter(|record| record.call.state == CallState::Running).collect())
     }
@@ -179,8 +179,13 @@ impl RedisStore {
                 again.push(*place);
             } else if let Some(known) = remembered[*place].take() {
                 found.push((*place, known, false));
-            } else if let Some(loaded) = self.find_call(&orders[*place].call_id).await? {
-                found.push((*place, loaded, true));
+            } else {
+                match self.find_call(&orders[*place].call_id).await {
+                    Ok(loaded) => found.extend(loaded.map(|loaded| (*place, loaded, true))),
+                    // No worker holds a record that cannot be read. The orders about other calls are carried out.
+                    Err(error @ StoreError::Corrupt(_)) => tracing::warn!(%error, "a worker holds a call that cannot be read"),
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(found)

@@ -2,7 +2,7 @@
 //! over several partitions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use towpath_core::names::FunctionKey;
 use towpath_core::store::StoreError;
@@ -27,25 +27,54 @@ impl Default for Lanes {
     }
 }
 
+/// A round of repair looks at this many calls of a function, fewer if they are large.
+const REPAIR_FEWEST: u64 = 8;
+const REPAIR_MOST: u64 = 200;
+const REPAIR_BYTES: usize = 256 * 1024;
+
+/// How large something is that goes with a script.
+pub(crate) trait Weighed {
+    /// About how many bytes it adds to the script.
+    fn bytes(&self) -> usize;
+}
+
 /// Calls of one partition share a section of a script.
-impl<T> Kind for (Arc<Partition>, T) {
+impl<T: Weighed> Kind for (Arc<Partition>, T) {
     fn kind(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
+    }
+
+    fn bytes(&self) -> usize {
+        self.1.bytes()
     }
 }
 
 type SubmitLane = Arc<Lane<(Arc<Partition>, ToSubmit), Result<Judged, StoreError>>>;
 type ChangeLane = Arc<Lane<(Arc<Partition>, Arc<Change>), Result<bool, StoreError>>>;
 
-/// What limits how many calls run at once, as the latest claim has seen it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Limited {
-    /// Nothing.
-    No = 0,
-    /// The concurrency of a worker, which the store counts.
-    ByWorker = 1,
-    /// The function's `max_concurrent`, or not known yet.
-    ByFunction = 2,
+/// Limits on how many calls run at once, as a claim has met them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits(i64);
+
+impl Limits {
+    pub(crate) fn read(bits: i64) -> Self {
+        Self(bits)
+    }
+
+    /// The store counts the calls of the worker, or those of the function.
+    fn has_any(self) -> bool {
+        self.0 & 3 != 0
+    }
+
+    /// The function had no room for more.
+    pub(crate) fn ended_by_function(self) -> bool {
+        self.0 & 4 != 0
+    }
+
+    /// The worker had no room for more.
+    pub(crate) fn ended_by_worker(self) -> bool {
+        self.0 & 8 != 0
+    }
 }
 
 /// One function, or one part of a function that is spread, as this process sees it.
@@ -65,9 +94,11 @@ pub(crate) struct Partition {
     may_have_work: AtomicBool,
     /// This process hears when calls come into the queue.
     pub(crate) is_heard: AtomicBool,
-    limited: AtomicU8,
-    /// Where the next round of repair goes on.
+    /// No limit was met by the latest claim, made when functions had changed this many times. `u64::MAX`: a limit was met, or none was made.
+    unlimited_at: AtomicU64,
+    /// Where the next round of repair goes on, and how many calls it looks at.
     repaired_to: AtomicU64,
+    repair_count: AtomicU64,
     /// What is known about the stream that legacy peers use.
     pub(crate) legacy: StreamState,
 }
@@ -85,8 +116,9 @@ impl Partition {
             changes: lanes.changes,
             may_have_work: AtomicBool::new(true),
             is_heard: AtomicBool::new(false),
-            limited: AtomicU8::new(Limited::ByFunction as u8),
+            unlimited_at: AtomicU64::new(u64::MAX),
             repaired_to: AtomicU64::new(0),
+            repair_count: AtomicU64::new(REPAIR_FEWEST),
             legacy: StreamState::default(),
         }
     }
@@ -123,20 +155,30 @@ impl Partition {
         self.may_have_work.swap(false, Ordering::AcqRel)
     }
 
-    pub(crate) fn note_limit(&self, limited: Limited) {
-        self.limited.store(limited as u8, Ordering::Relaxed);
+    /// Notes the limits that a claim has met, and how often functions had changed before it.
+    pub(crate) fn note_limits(&self, limits: Limits, changes: u64) {
+        self.unlimited_at.store(if limits.has_any() { u64::MAX } else { changes }, Ordering::Relaxed);
     }
 
-    /// Whether the end of a running call makes room that a waiting claim cannot see otherwise.
-    pub(crate) fn is_limited(&self) -> bool {
-        self.limited.load(Ordering::Relaxed) > Limited::No as u8
+    /// Whether the end of a running call makes room that a waiting claim cannot see otherwise. A limit may have come with a change of functions.
+    pub(crate) fn is_limited(&self, changes: u64) -> bool {
+        self.unlimited_at.load(Ordering::Relaxed) != changes
     }
 
     pub(crate) fn repaired_to(&self) -> u64 {
         self.repaired_to.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_repaired_to(&self, cursor: u64) {
+    /// How many calls the next round of repair looks at.
+    pub(crate) fn repair_count(&self) -> u64 {
+        self.repair_count.load(Ordering::Relaxed)
+    }
+
+    /// A round of repair got this far, and read that many bytes. Calls with large requests are looked at a few at a time.
+    pub(crate) fn note_repair(&self, cursor: u64, bytes: usize) {
         self.repaired_to.store(cursor, Ordering::Relaxed);
+        let count = self.repair_count();
+        let next = if bytes > REPAIR_BYTES { count / 4 } else { count * 2 };
+        self.repair_count.store(next.clamp(REPAIR_FEWEST, REPAIR_MOST), Ordering::Relaxed);
     }
 }

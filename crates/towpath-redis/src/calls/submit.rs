@@ -7,13 +7,14 @@ use redis::Value;
 use tokio::sync::oneshot;
 use towpath_core::call::{Call, CallRequest};
 use towpath_core::names::{CallId, IdempotencyKey};
+use towpath_core::payload::Payload;
 use towpath_core::store::{Durability, StoreError, SubmitCall, Submitted};
 use towpath_core::time::{Timestamp, millis};
 use towpath_core::worker::HEALTHY_FOR;
 
 use super::change::group;
 use super::names::Reserved;
-use super::partition::Partition;
+use super::partition::{Partition, Weighed};
 use super::record::{Record, read_request, write_request};
 use super::sections;
 use crate::lane::heard;
@@ -29,6 +30,13 @@ pub(crate) struct ToSubmit {
     /// A task of this process waits for its end.
     is_waited_for: bool,
     fresh: bool,
+}
+
+impl Weighed for ToSubmit {
+    fn bytes(&self) -> usize {
+        let request = &self.call.request;
+        request.params.len() + request.input_item.as_ref().map_or(0, Payload::len)
+    }
 }
 
 /// What the server made of it.
