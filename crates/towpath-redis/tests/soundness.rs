@@ -377,7 +377,7 @@ async fn a_claim_after_an_outage_looks_at_a_bounded_number_of_expired_calls() {
     assert!((1_900..3_000).contains(&left), "{left} lines are left for the next claims");
     rig.submit("live").await;
     let mut claimed = Vec::new();
-    for _claim in 0..4 {
+    for _claim in 0..6 {
         claimed.extend(rig.claim("w1", 10).await);
     }
     assert_eq!(claimed.iter().map(|delivery| delivery.id.call_id.as_str()).collect::<Vec<_>>(), ["live"]);
@@ -455,6 +455,6 @@ planted::planted! {
         "calls/due.lua", "all('ZREM', lines, stale)" => "",
         "lines_that_name_nothing_are_removed_and_hold_up_no_timer";
     rule_5_a_claim_that_walks_all_expired_calls_is_noticed:
-        "calls/claim.lua", "1024, 256" => "100000, 256",
+        "calls/claim.lua", "to_look, bytes = 512" => "to_look, bytes = 100000",
         "a_claim_after_an_outage_looks_at_a_bounded_number_of_expired_calls";
 }

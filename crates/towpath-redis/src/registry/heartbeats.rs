@@ -12,7 +12,7 @@ use towpath_core::names::WorkerId;
 use towpath_core::store::{Heartbeat, StoreError, StoreTrouble};
 use towpath_core::time::Timestamp;
 
-use super::reply::{command, half_done, next, read};
+use super::reply::{command, next, read};
 use crate::definition::{OfferRecord, WorkerRecord, function_member, read_definition};
 use crate::legacy::announce::Served;
 use crate::store::RedisStore;
@@ -92,7 +92,11 @@ impl RedisStore {
         let _heard: Value = next(&mut replies)?;
         let (score, record): (Option<f64>, Option<Vec<u8>>) = (next(&mut replies)?, next(&mut replies)?);
         let heard = match (score, record) {
-            (Some(_), Some(record)) => self.say(worker, &WorkerRecord::read(&record)?, now).await.map_err(half_done)?,
+            // The heartbeat counts. What could not be said again, because one node of a Cluster is away, is said with the next one.
+            (Some(_), Some(record)) => self.say(worker, &WorkerRecord::read(&record)?, now).await.unwrap_or_else(|error| {
+                tracing::warn!(%worker, %error, "not everything about this worker could be said again; the next heartbeat does it");
+                Heartbeat::Known
+            }),
             _ => Heartbeat::Unknown,
         };
         match heard {

@@ -1,0 +1,260 @@
+//! The trouble of one function, one call or one notification stays its own: everything else is delivered, ends and is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use towpath_conformance::words::{SubmitWords, call_id, definition, function, new_call, ok, seconds, worker_id};
+use towpath_core::call::CallState;
+use towpath_core::clock::VirtualClock;
+use towpath_core::inspect::{CallFilter, PageRequest};
+use towpath_core::store::{
+    CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, InspectStore, RegistryStore, RenewCalls, Renewal, StoreError,
+    TimerStore,
+};
+use towpath_core::worker::{FunctionDefinition, FunctionLimits, Offer, RegisterWorker};
+use towpath_redis::{RedisOptions, RedisStore, Timing};
+use towpath_redis_testing::RedisServer;
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn key(set: &str, name: &str) -> String {
+    format!("towpath:{set}:{{function:stream:__global__:{name}}}")
+}
+
+/// A Redis and processes that share it and a clock.
+struct Rig {
+    server: RedisServer,
+    clock: VirtualClock,
+    store: RedisStore,
+}
+
+impl Rig {
+    async fn start(functions: &[&str]) -> Self {
+        let (server, clock) = (RedisServer::start(), VirtualClock::new());
+        let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+        let store = RedisStore::open_by_clock(options, Arc::new(clock.clone())).await.expect("the server is up");
+        let rig = Self { server, clock, store };
+        for name in functions {
+            rig.define(name, FunctionLimits::default()).await;
+        }
+        rig
+    }
+
+    async fn define(&self, name: &str, limits: FunctionLimits) {
+        self.store.define(FunctionDefinition { limits, ..definition(name) }).await.expect("the server is up");
+    }
+
+    async fn another_process(&self) -> RedisStore {
+        let options = RedisOptions::parse(&self.server.url()).expect("a URL of a Redis");
+        RedisStore::open_by_clock(options, Arc::new(self.clock.clone())).await.expect("the server is up")
+    }
+
+    async fn submit(&self, id: &str, name: &str, timeout: u64) {
+        self.store.submit(new_call(id, name).timeout(seconds(timeout))).await.expect("the server is up");
+    }
+
+    async fn submit_many(&self, start: &str, count: usize, name: &str, timeout: u64) {
+        let ids: Vec<String> = (0..count).map(|number| format!("{start}-{number}")).collect();
+        join_all(ids.iter().map(|id| self.submit(id, name, timeout))).await;
+    }
+
+    async fn state(&self, id: &str) -> CallState {
+        self.store.call(&call_id(id)).await.expect("the server is up").expect("it is kept").call.state
+    }
+}
+
+fn want(worker: &str, functions: &[&str], max: u32, wait: Duration) -> ClaimCalls {
+    let functions = functions.iter().map(|name| ClaimFunction { function: function(name), max }).collect();
+    ClaimCalls { worker: worker_id(worker), functions, max, lease: seconds(30), wait, in_process: true }
+}
+
+async fn claim(store: &RedisStore, worker: &str, functions: &[&str], max: u32) -> Vec<Delivery> {
+    store.claim(want(worker, functions, max, Duration::ZERO)).await.expect("the server is up")
+}
+
+/// A claim that waits, and has begun to.
+async fn waiting(store: &RedisStore, worker: &'static str, functions: &'static [&str]) -> tokio::task::JoinHandle<Vec<Delivery>> {
+    let claiming = store.clone();
+    let waits = tokio::spawn(async move { claiming.claim(want(worker, functions, 1, seconds(3_600))).await.expect("it waits") });
+    // Once a process listens to the function's channel, its claim is in the line.
+    store.probe().await.expect("the server is up");
+    waits
+}
+
+async fn served(waits: tokio::task::JoinHandle<Vec<Delivery>>) -> Vec<String> {
+    let deliveries = tokio::time::timeout(SOON, waits).await.expect("the claim is served").expect("it does not panic");
+    deliveries.into_iter().map(|delivery| delivery.id.call_id.to_string()).collect()
+}
+
+/// Waits until a process listens to the work of a function.
+fn until_listened_to(server: &RedisServer, name: &str) {
+    let channel = format!("towpath:work:0:{{function:stream:__global__:{name}}}");
+    towpath_redis_testing::until("a claim to wait", SOON, || server.cli(&["PUBSUB", "NUMSUB", &channel]).trim().ends_with('1'));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_claim_finds_a_call_behind_thousands_that_expired() {
+    let rig = Rig::start(&["add"]).await;
+    rig.submit_many("late", 3_000, "add", 1).await;
+    rig.submit("live", "add", 600).await;
+    rig.clock.advance(seconds(2));
+    let waits = waiting(&rig.store, "w1", &["add"]).await;
+    assert_eq!(served(waits).await, ["live"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_claim_follows_a_function_that_is_spread() {
+    let rig = Rig::start(&["add"]).await;
+    let worker = rig.another_process().await;
+    let waits = waiting(&worker, "w1", &["add"]).await;
+    until_listened_to(&rig.server, "add");
+    rig.define("add", FunctionLimits { shards: Some(4), ..FunctionLimits::default() }).await;
+    rig.submit("spread", "add", 600).await;
+    assert_eq!(rig.server.cli(&["ZCARD", &key("queue", "add")]).trim(), "0", "it went to another partition");
+    assert_eq!(served(waits).await, ["spread"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_in_trouble_holds_up_no_claim_of_another() {
+    let rig = Rig::start(&["bad", "good"]).await;
+    let bad = waiting(&rig.store, "w1", &["bad"]).await;
+    until_listened_to(&rig.server, "bad");
+    let good = waiting(&rig.store, "w2", &["good"]).await;
+    until_listened_to(&rig.server, "good");
+    rig.server.cli(&["SET", &key("queue", "bad"), "of another program"]);
+    rig.server.cli(&["PUBLISH", "towpath:work:0:{function:stream:__global__:bad}", ""]);
+    rig.another_process().await.submit(new_call("c-1", "good").timeout(seconds(60))).await.expect("the server is up");
+    assert_eq!(served(good).await, ["c-1"]);
+    // When the key is right again, its claim is served, too.
+    rig.server.cli(&["DEL", &key("queue", "bad")]);
+    rig.another_process().await.submit(new_call("c-2", "bad").timeout(seconds(60))).await.expect("its keys are fine");
+    assert_eq!(served(bad).await, ["c-2"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_of_two_functions_waits_although_one_is_in_trouble() {
+    let rig = Rig::start(&["bad", "good"]).await;
+    rig.server.cli(&["SET", &key("queue", "bad"), "of another program"]);
+    let waits = waiting(&rig.store, "w1", &["bad", "good"]).await;
+    until_listened_to(&rig.server, "good");
+    rig.submit("c-1", "good", 60).await;
+    assert_eq!(served(waits).await, ["c-1"]);
+    let alone = rig.another_process().await.claim(want("w1", &["bad"], 1, seconds(60))).await;
+    assert!(matches!(alone, Err(StoreError::Unavailable(_))), "a claim of that function alone says why: {alone:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_cannot_be_read_is_the_only_one_that_is_not_delivered() {
+    let rig = Rig::start(&["add"]).await;
+    let large = format!("\"{}\"", "x".repeat(2_000));
+    for number in 0..10 {
+        rig.store.submit(new_call(&format!("c-{number}"), "add").params(&large)).await.expect("the server is up");
+    }
+    rig.server.cli(&["HDEL", &key("calls", "add"), "\u{1}rc-4"]);
+    let delivered = claim(&rig.store, "w1", &["add"], 10).await;
+    assert_eq!(delivered.len(), 9);
+    assert!(delivered.iter().all(|delivery| delivery.id.call_id.as_str() != "c-4"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_another_version_stops_neither_timers_nor_lists_nor_workers() {
+    let rig = Rig::start(&["add"]).await;
+    let offers = vec![Offer { definition: definition("add"), concurrency: None }];
+    let register = RegisterWorker { worker_id: worker_id("w1"), kind: "rust".to_owned(), offers };
+    rig.store.register(register).await.expect("the server is up");
+    rig.submit("held", "add", 600).await;
+    rig.submit("strange", "add", 600).await;
+    let held = claim(&rig.store, "w1", &["add"], 2).await;
+    rig.submit("c-1", "add", 10).await;
+    rig.server.cli(&["HSET", &key("calls", "add"), "strange", "3R of a later version"]);
+    for set in ["deadlines", "running"] {
+        rig.server.cli(&["ZADD", &key(set, "add"), "1", "strange"]);
+    }
+    let another = rig.another_process().await;
+    let ids: Vec<_> = held.iter().map(|delivery| delivery.id.clone()).collect();
+    let renewed = another.renew(RenewCalls { worker: worker_id("w1"), deliveries: ids, lease: seconds(30) }).await;
+    let renewed = renewed.expect("the other call is renewed");
+    assert_eq!(renewed.iter().filter(|renewal| matches!(renewal, Renewal::Held { .. })).count(), 1, "{renewed:?}");
+    rig.clock.advance(seconds(11));
+    let fired = rig.store.fire_due(256).await.expect("the server is up");
+    assert_eq!(fired.ended.iter().map(|ended| ended.call_id.as_str()).collect::<Vec<_>>(), ["c-1"]);
+    let listed = rig.store.calls(&CallFilter::default(), PageRequest { limit: 10, after: None }).await.expect("the others are listed");
+    assert_eq!(listed.items.len(), 2);
+    assert_eq!(rig.store.workers().await.expect("workers are listed").len(), 1);
+    assert_eq!(rig.store.unregister(&worker_id("w1")).await.expect("it may leave"), 1);
+    assert!(matches!(rig.store.call(&call_id("strange")).await, Err(StoreError::Corrupt(_))), "asked for by its id, it is not absent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_notification_is_made_up_for() {
+    let server = RedisServer::start();
+    let mut options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    options.timing = Timing { repair_every: Duration::from_millis(100), ..Timing::default() };
+    let store = RedisStore::open(options, Arc::new(towpath::SystemClock::new())).await.expect("the server is up");
+    store.define(definition("add")).await.expect("the server is up");
+    let waits = waiting(&store, "w1", &["add"]).await;
+    until_listened_to(&server, "add");
+    // Into a queue that is not empty a call comes without a notification.
+    server.cli(&["ZADD", &key("queue", "add"), "1", "ghost"]);
+    let caller = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    let caller = RedisStore::open(caller, Arc::new(towpath::SystemClock::new())).await.expect("the server is up");
+    caller.submit(new_call("c-1", "add").timeout(seconds(60))).await.expect("the server is up");
+    assert_eq!(served(waits).await, ["c-1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn room_that_a_call_leaves_is_announced_by_a_process_that_met_no_limit() {
+    let rig = Rig::start(&[]).await;
+    rig.define("add", FunctionLimits { max_concurrent: Some(3), ..FunctionLimits::default() }).await;
+    rig.submit_many("c", 5, "add", 600).await;
+    let (second, third) = (rig.another_process().await, rig.another_process().await);
+    let first = claim(&rig.store, "w1", &["add"], 2).await;
+    assert_eq!((first.len(), claim(&third, "w3", &["add"], 1).await.len()), (2, 1));
+    let waits = waiting(&second, "w2", &["add"]).await;
+    until_listened_to(&rig.server, "add");
+    let answer = CompleteCalls::one(worker_id("w1"), first[0].id.clone(), ok("1"));
+    assert!(matches!(rig.store.complete(answer).await.expect("the server is up")[..], [Completed::Recorded { .. }]));
+    assert_eq!(served(waits).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_claim_is_bounded_in_lines_whatever_the_number_of_functions() {
+    const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let rig = Rig::start(&NAMES).await;
+    for name in NAMES {
+        rig.submit_many(name, 200, name, 1).await;
+    }
+    rig.clock.advance(seconds(2));
+    let waiting = || NAMES.iter().map(|name| rig.server.cli(&["ZCARD", &key("queue", name)]).trim().parse::<u64>().unwrap()).sum::<u64>();
+    assert_eq!(waiting(), 1_600);
+    assert_eq!(claim(&rig.store, "w1", &NAMES, 1_000).await, []);
+    assert_eq!(waiting(), 1_600 - 512);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_claim_is_bounded_in_bytes_and_nothing_is_left_behind() {
+    let rig = Rig::start(&["add"]).await;
+    let large = format!("\"{}\"", "x".repeat(300_000));
+    for number in 0..8 {
+        rig.store.submit(new_call(&format!("c-{number}"), "add").params(&large)).await.expect("the server is up");
+    }
+    for _claim in 0..2 {
+        assert_eq!(claim(&rig.store, "w1", &["add"], 100).await.len(), 4);
+    }
+    assert_eq!(claim(&rig.store, "w1", &["add"], 100).await, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_is_made_although_its_notification_is_refused() {
+    let rig = Rig::start(&["add"]).await;
+    let caller = rig.another_process().await;
+    let _waiter = caller.watch(&call_id("c-1"));
+    caller.submit(new_call("c-1", "add").timeout(seconds(60))).await.expect("the server is up");
+    let delivery = claim(&rig.store, "w1", &["add"], 1).await.remove(0);
+    rig.server.cli(&["ACL", "SETUSER", "default", "resetchannels"]);
+    let answer = CompleteCalls::one(worker_id("w1"), delivery.id, ok("1"));
+    let answered = rig.store.complete(answer).await;
+    assert!(matches!(answered.as_deref(), Ok([Completed::Recorded { .. }])), "{answered:?}");
+    assert_eq!(rig.state("c-1").await, CallState::Completed);
+}
