@@ -172,24 +172,11 @@ impl RedisStore {
         let must_be_confirmed = self.shared.guarantee.asks_replicas();
         self.shared.news.listening().listen_with(&channel, move |message| match message {
             Some(message) if must_be_confirmed => {
-                if let Some(shared) = shared.upgrade() {
-                    tokio::spawn(Self { shared }.hand_out_when_kept(Bytes::copy_from_slice(message)));
-                }
+                tokio::spawn(hand_out_when_kept(Weak::clone(&shared), Arc::clone(&waiters), Bytes::copy_from_slice(message)));
             }
             Some(message) => replies::hand_out(&waiters, message),
             None => waiters.doubt_all(),
         });
-    }
-
-    /// Hands out replies once the replicas have what they say.
-    async fn hand_out_when_kept(self, message: Bytes) {
-        for call_id in replies::call_ids(&message) {
-            while let Err(error) = self.confirm_call(&call_id).await {
-                tracing::debug!(%error, %call_id, "an outcome is not confirmed by the replicas yet");
-                pause(CONFIRM_AGAIN_AFTER).await;
-            }
-        }
-        replies::hand_out(&self.shared.waiters, &message);
     }
 
     /// Makes sure that all that was written about a call is kept as well as was asked for.
@@ -324,6 +311,23 @@ impl Shared {
         let mut write = Cmd::new();
         write.arg("SET").arg(self.keys.probe()).arg(self.now().as_millis()).arg("PX").arg(60_000);
         self.link.insist(&[write]).await?.into_iter().try_for_each(|reply| value::checked(reply).map(drop))
+    }
+}
+
+/// Hands out replies once the replicas have what they say. It does not keep the store open, and a call without a waiter needs no reply.
+async fn hand_out_when_kept(shared: Weak<Shared>, waiters: Arc<Waiters>, message: Bytes) {
+    for (call_id, news) in replies::read_all(&waiters, &message) {
+        while waiters.has_waiter(&call_id) {
+            let Some(shared) = shared.upgrade() else { return };
+            match (RedisStore { shared }).confirm_call(&call_id).await {
+                Ok(()) => {
+                    waiters.tell(&call_id, &news);
+                    break;
+                }
+                Err(error) => tracing::debug!(%error, %call_id, "an outcome is not confirmed by the replicas yet"),
+            }
+            pause(CONFIRM_AGAIN_AFTER).await;
+        }
     }
 }
 

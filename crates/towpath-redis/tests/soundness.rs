@@ -12,8 +12,8 @@ use towpath_core::call::{Answer, CallState, Outcome};
 use towpath_core::clock::{Clock, VirtualClock};
 use towpath_core::ids::DeliveryId;
 use towpath_core::store::{
-    CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, Heartbeat, InspectStore, RegistryStore, StoreError,
-    StoreTrouble, Submitted, TimerStore,
+    CallNews, CallStore, CallWatch, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, Heartbeat, InspectStore, RegistryStore,
+    StoreError, StoreTrouble, Submitted, TimerStore,
 };
 use towpath_core::worker::{FunctionDefinition, FunctionLimits, Offer, RegisterWorker};
 use towpath_redis::{RedisOptions, RedisStore, Timing};
@@ -423,6 +423,76 @@ async fn ended_calls_and_dead_letters_that_were_dealt_with_leave_nothing_behind(
         let of_no_call = ["towpath:function:", "towpath:buckets:", "towpath:legacy:"];
         left().lines().all(|key| of_no_call.iter().any(|kind| key.starts_with(kind)))
     });
+}
+
+/// Claims one call of `add` and answers it, as another process does.
+async fn run_one(there: &RedisStore, answer: Answer) {
+    let functions = vec![ClaimFunction { function: function("add"), max: 1 }];
+    let (lease, wait) = (seconds(30), Duration::ZERO);
+    let want = ClaimCalls { worker: worker_id("w1"), functions, max: 1, lease, wait, in_process: true };
+    let held = there.claim(want).await.expect("the server is up").remove(0);
+    let recorded = there.complete(CompleteCalls::one(worker_id("w1"), held.id, answer)).await.expect("the server is up");
+    assert!(matches!(recorded[..], [Completed::Recorded { ended: Some(_) }]), "{recorded:?}");
+}
+
+/// What a waiter hears next, other than that the call has changed.
+async fn heard(watch: &mut Box<dyn CallWatch>) -> CallNews {
+    let heard = async {
+        loop {
+            match watch.next().await {
+                CallNews::Changed => {}
+                news => return news,
+            }
+        }
+    };
+    tokio::time::timeout(SOON, heard).await.expect("the waiter is told that the call has ended")
+}
+
+/// D1: such an outcome is not sent; the waiter is told to read it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_call_with_a_large_outcome_is_told_to_another_process() {
+    let rig = Rig::start().await;
+    let there = rig.another_process().await;
+    rig.define("add", FunctionLimits::default()).await;
+    let mut watch = rig.store.watch(&call_id("c-1"));
+    rig.submit("c-1").await;
+    run_one(&there, ok(&format!("\"{}\"", "x".repeat(200_000)))).await;
+    assert_eq!(heard(&mut watch).await, CallNews::Doubtful, "it looks at the call");
+    assert!(matches!(rig.outcome("c-1").await, Some(Outcome::Ok(data)) if data.len() > 200_000));
+}
+
+/// D2: a caller that sends an id again, to another server, waits there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_submits_a_call_again_is_told_its_end() {
+    let rig = Rig::start().await;
+    let (there, worker) = (rig.another_process().await, rig.another_process().await);
+    rig.define("add", FunctionLimits::default()).await;
+    rig.submit("c-1").await;
+    let mut watch = there.watch(&call_id("c-1"));
+    let again = there.submit(new_call("c-1", "add").timeout(seconds(60))).await;
+    assert!(matches!(again, Ok(Submitted::Existing { .. })), "{again:?}");
+    // The waiter attaches itself to the record when it begins to listen.
+    let listening = tokio::spawn(async move { heard(&mut watch).await });
+    let replies = || rig.server.cli(&["HGET", &format!("towpath:calls:{TAG}"), "c-1"]).lines().nth(3).unwrap_or_default().to_owned();
+    until("the record names the second process", SOON, || !replies().trim().is_empty());
+    run_one(&worker, ok("1")).await;
+    assert!(matches!(listening.await.expect("it heard it"), CallNews::Ended(_)));
+}
+
+/// D2: the end came before the process could attach itself, and its clock runs ahead.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_before_a_process_is_attached_is_told_whatever_its_clock_says() {
+    let rig = Rig::start().await;
+    rig.define("add", FunctionLimits::default()).await;
+    rig.submit("c-1").await;
+    let ahead = VirtualClock::new();
+    ahead.advance(rig.clock.now().since(ahead.now()) + seconds(1));
+    let there = open(&rig.server, &ahead).await;
+    let mut watch = there.watch(&call_id("c-1"));
+    let view = there.call(&call_id("c-1")).await.expect("the server is up").expect("it is kept");
+    assert_eq!(view.call.state, CallState::Queued);
+    run_one(&rig.store, ok("1")).await;
+    assert_eq!(heard(&mut watch).await, CallNews::Doubtful, "it looks at the call");
 }
 
 #[cfg(debug_assertions)]

@@ -101,9 +101,13 @@ impl RedisStore {
 
     async fn submit_once(&self, partition: &Arc<Partition>, call: &Arc<SubmitCall>) -> Result<Submitted, StoreError> {
         loop {
-            return match heard(self.send_submit(partition, call)).await?? {
+            let is_waited_for = self.shared.waiters.has_waiter(&call.call_id);
+            return match heard(self.send_submit(partition, call, is_waited_for)).await?? {
                 Judged::Again => continue,
                 Judged::Accepted { deadline, durability } => {
+                    if is_waited_for {
+                        self.shared.waiters.expect_answer(&call.call_id);
+                    }
                     self.shared.agenda.note(partition, deadline);
                     Ok(Submitted::Accepted { deadline, durability })
                 }
@@ -120,8 +124,8 @@ impl RedisStore {
         &self,
         partition: &Arc<Partition>,
         call: &Arc<SubmitCall>,
+        is_waited_for: bool,
     ) -> oneshot::Receiver<Result<Result<Judged, StoreError>, StoreError>> {
-        let is_waited_for = self.shared.waiters.expect_answer(&call.call_id);
         let to_submit = ToSubmit { call: Arc::clone(call), is_waited_for, fresh: call.fresh };
         let store = self.clone();
         partition.submits.ask_one((Arc::clone(partition), to_submit), move |batch| {
@@ -142,6 +146,9 @@ impl RedisStore {
         let asked: CallRequest = read_request(&partition.function, record.request.as_ref().unwrap_or(request))?;
         if !asked.asks_the_same_as(&again.request) {
             return Ok(Submitted::Conflict { call_id });
+        }
+        if record.tells(&self.shared.process) {
+            self.shared.waiters.expect_answer(&call_id);
         }
         let durability = self.shared.durability();
         Ok(Submitted::Existing { call_id, state: record.call.state, deadline: record.call.deadline, durability })
