@@ -495,6 +495,60 @@ async fn an_end_before_a_process_is_attached_is_told_whatever_its_clock_says() {
     assert_eq!(heard(&mut watch).await, CallNews::Doubtful, "it looks at the call");
 }
 
+/// D3: an id is used again for a call that lives longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reservation_lasts_as_long_as_the_latest_call_with_its_id() {
+    const DAY: Duration = Duration::from_secs(24 * 3_600);
+    let rig = Rig::start().await;
+    rig.define("add", FunctionLimits::default()).await;
+    let submit = |timeout| rig.store.submit(new_call("job", "add").timeout(timeout).retain(seconds(1)));
+    assert!(matches!(submit(seconds(1)).await, Ok(Submitted::Accepted { .. })));
+    run_one(&rig.store, ok("1")).await;
+    rig.clock.advance(seconds(10));
+    let left = || rig.server.cli(&["PTTL", "towpath:id:{job}"]).trim().parse::<i64>().expect("a number");
+    assert!((1..=3_602_000).contains(&left()), "{} ms", left());
+    assert!(matches!(submit(DAY).await, Ok(Submitted::Accepted { .. })));
+    assert!(left() > 24 * 3_600_000, "{} ms", left());
+    assert!(matches!(submit(seconds(1)).await, Ok(Submitted::Existing { .. })));
+    assert!(left() > 24 * 3_600_000, "it is not shortened: {} ms", left());
+    rig.server.cli(&["PERSIST", "towpath:id:{job}"]);
+    assert!(matches!(submit(DAY).await, Ok(Submitted::Existing { .. })));
+    assert_eq!(left(), -1, "the reservation of a dead letter has no end");
+}
+
+/// D3: of two functions one gets the id.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_that_two_functions_submit_at_once_is_of_one_of_them() {
+    let rig = Rig::start().await;
+    let there = rig.another_process().await;
+    for name in ["one", "two"] {
+        rig.define(name, FunctionLimits::default()).await;
+    }
+    for number in 0..50 {
+        let id = format!("c-{number}");
+        let call = |name: &str| new_call(&id, name).timeout(seconds(60));
+        let (one, two) = tokio::join!(rig.store.submit(call("one")), there.submit(call("two")));
+        let (one, two) = (one.expect("the server is up"), two.expect("the server is up"));
+        let found = rig.store.call(&call_id(&id)).await.expect("the server is up").expect("it is found").request.function;
+        match (one, two) {
+            (Submitted::Accepted { .. }, Submitted::Conflict { .. }) => assert_eq!(found, function("one"), "{id}"),
+            (Submitted::Conflict { .. }, Submitted::Accepted { .. }) => assert_eq!(found, function("two"), "{id}"),
+            both => panic!("{id}: {both:?}"),
+        }
+    }
+}
+
+/// D3: a refused call leaves its id free for another function at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_call_leaves_no_reservation() {
+    let rig = Rig::start().await;
+    rig.define("add", FunctionLimits::default()).await;
+    let refused = rig.store.submit(new_call("job", "ad").timeout(seconds(60))).await;
+    assert_eq!(refused, Ok(Submitted::UnknownFunction));
+    assert_eq!(rig.count(&["EXISTS", "towpath:id:{job}"]), 0);
+    rig.submit("job").await;
+}
+
 #[cfg(debug_assertions)]
 planted::planted! {
     rule_1_a_claim_that_believes_the_queue_is_noticed:

@@ -4,6 +4,11 @@
 //! set before it is defined, and once more after: a crash in between leaves a name without a definition, which nobody sees and the next
 //! register repairs; and a `forget` that runs beside it cannot take the name of a function that was just defined. A name stays in the set
 //! while the function has calls, so that whoever walks the set for what is due finds them even after the function was forgotten.
+//!
+//! A function that is spread is defined in each of its partitions, the first one first. A caller that finds no definition in another one
+//! uses the first, so that a crash between two of them loses nothing; the next register or heartbeat of a worker completes the rest.
+
+use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use redis::Value;
@@ -61,6 +66,8 @@ impl RedisStore {
             let of_shard = self.write_shard_offer(function, shard, mode, offered.as_ref()).await?;
             changed = Changed { definition: changed.definition || of_shard.definition, offer: changed.offer || of_shard.offer };
         }
+        // From now on calls go to all of them.
+        self.partition(&function.key).note_shards(spread_over);
         Ok(changed)
     }
 
@@ -90,7 +97,6 @@ impl RedisStore {
                 )));
             }
         }
-        self.partition(&function.key).note_shards(shards);
         Ok(shards)
     }
 
@@ -103,7 +109,10 @@ impl RedisStore {
     ) -> Result<Changed, StoreError> {
         let keys = self.shared.keys.shard(&function.key, shard);
         let add = command("SADD", &[self.shared.keys.functions(), shard_member(&function.key, shard)]);
-        done(self.shared.link.insist(std::slice::from_ref(&add)).await?)?;
+        // Callers read from the set how many partitions there are, so the others come in when calls can be sent to them.
+        if shard == 0 {
+            done(self.shared.link.insist(std::slice::from_ref(&add)).await?)?;
+        }
         let limit = |limit: Option<String>| limit.unwrap_or_default();
         let arguments = arguments![
             if shard == 0 { keys.group.as_str() } else { "" },
@@ -122,7 +131,7 @@ impl RedisStore {
         let names = [keys.definition.as_str(), stream, &keys.workers, &keys.calls, &keys.running, &held, &keys.legacy];
         let reply = self.shared.link.run(&scripts::OFFER, &names, &arguments).await?;
         let (definition, offer): (String, String) = read(reply)?;
-        if definition == "changed" {
+        if definition == "changed" || shard > 0 {
             self.shared.link.insist(&[add]).await.and_then(done).map_err(half_done)?;
         }
         Ok(Changed { definition: definition == "changed", offer: offer == "changed" })
@@ -144,8 +153,12 @@ impl RedisStore {
     pub(crate) async fn forget_function(&self, function: &FunctionKey) -> Result<bool, StoreError> {
         // An old worker that has left says so to nobody, and one that came has not told us.
         self.look_at_peers_now(std::slice::from_ref(function)).await?;
-        // The first of its streams last: as long as it is known, so is the function.
-        for room in self.partitions(function).into_iter().rev() {
+        let rooms = self.partitions(function);
+        if !self.can_be_forgotten(&rooms).await? {
+            return Ok(false);
+        }
+        // The first of its partitions last: as long as it is known, so is the function.
+        for room in rooms.into_iter().rev() {
             let keys = &room.keys;
             let touched = [keys.definition.as_str(), &keys.workers, &keys.deadlines, &keys.dead, &keys.buckets];
             let reply: Vec<String> = read(self.shared.link.run(&scripts::FORGET, &touched, &arguments![keys.ended]).await?)?;
@@ -159,6 +172,20 @@ impl RedisStore {
             }
         }
         self.shared.news.publish_functions(1, &[]).await;
+        Ok(true)
+    }
+
+    /// Whether no partition of a function has a worker, an open call or a dead letter. The script looks again at each, as it forgets it.
+    async fn can_be_forgotten(&self, rooms: &[Arc<Partition>]) -> Result<bool, StoreError> {
+        let counts = |room: &Arc<Partition>| {
+            let keys = &room.keys;
+            [command("ZCARD", &[&keys.workers]), command("ZCARD", &[&keys.deadlines]), command("ZCARD", &[&keys.dead])]
+        };
+        for count in self.shared.link.ask_all(&rooms.iter().flat_map(counts).collect::<Vec<_>>()).await? {
+            if read::<u64>(count)? > 0 {
+                return Ok(false);
+            }
+        }
         Ok(true)
     }
 
