@@ -549,6 +549,64 @@ async fn a_refused_call_leaves_no_reservation() {
     rig.submit("job").await;
 }
 
+/// D5: repair, timers and the tick look at functions that exist, not at every name that was asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_functions_that_do_not_exist_cost_nothing_lasting() {
+    let server = RedisServer::start();
+    let mut options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    options.timing = Timing { repair_every: Duration::from_millis(100), ..Timing::default() };
+    let store = RedisStore::open(options, Arc::new(towpath::SystemClock::new())).await.expect("the server is up");
+    store.define(definition("add")).await.expect("the server is up");
+    for number in 0..300 {
+        let name = format!("unknown-{number}");
+        assert_eq!(store.find(&function(&name), store.clock().now()).await.expect("the server is up"), None);
+        let refused = store.submit(new_call(&format!("c-{number}"), &name).timeout(seconds(60))).await;
+        assert_eq!(refused, Ok(Submitted::UnknownFunction));
+    }
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    let looks = || {
+        let stats = server.cli(&["INFO", "commandstats"]);
+        let of_hlen = stats.lines().find_map(|line| line.strip_prefix("cmdstat_hlen:calls=")).map(str::to_owned);
+        of_hlen.and_then(|line| line.split(',').next().and_then(|calls| calls.parse::<u64>().ok())).unwrap_or(0)
+    };
+    until("repair has looked three times", SOON, || looks() >= 3);
+    assert!(looks() < 50, "{} looks for one function", looks());
+    store.submit(new_call("live", "add").timeout(seconds(60))).await.expect("the server is up");
+    let functions = vec![ClaimFunction { function: function("add"), max: 1 }];
+    let want = ClaimCalls { worker: worker_id("w1"), functions, max: 1, lease: seconds(30), wait: seconds(20), in_process: true };
+    assert_eq!(store.claim(want).await.expect("the server is up").len(), 1);
+}
+
+/// D6: the running calls of a function are counted for a worker some at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_is_registered_without_a_script_that_walks_all_running_calls() {
+    const CALLS: u32 = 3_000;
+    let rig = Rig::start().await;
+    rig.define("add", FunctionLimits::default()).await;
+    let ids: Vec<String> = (0..CALLS).map(|number| format!("c-{number}")).collect();
+    join_all(ids.iter().map(|id| rig.submit(id))).await;
+    let mut held = 0;
+    while held < CALLS as usize {
+        // One call in ten is of the worker that registers.
+        let worker = if held % 500 == 0 { "w1" } else { "w2" };
+        held += rig.claim(worker, if worker == "w1" { 50 } else { 450 }).await.len();
+    }
+    rig.server.cli(&["CONFIG", "RESETSTAT"]);
+    let offers = vec![Offer { definition: definition("add"), concurrency: Some(301) }];
+    rig.store.register(RegisterWorker { worker_id: worker_id("w1"), kind: "http".to_owned(), offers }).await.expect("the server is up");
+    assert_eq!(rig.count(&["SCARD", &format!("towpath:held:{TAG}:w1")]), 300);
+    let stats = rig.server.cli(&["INFO", "commandstats"]);
+    let of = |name: &str| {
+        let calls = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls="))).unwrap_or("0");
+        calls.split(',').next().and_then(|calls| calls.parse::<u64>().ok()).unwrap_or(0)
+    };
+    assert!(of("zscan") >= 10, "they are read page by page");
+    assert!(of("evalsha") >= 10, "and no script reads them all: {} scripts", of("evalsha"));
+    rig.submit("one").await;
+    rig.submit("two").await;
+    assert_eq!(rig.claim("w1", 5).await.len(), 1, "it has one slot left");
+}
+
 #[cfg(debug_assertions)]
 planted::planted! {
     rule_1_a_claim_that_believes_the_queue_is_noticed:

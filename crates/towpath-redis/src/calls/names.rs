@@ -1,7 +1,7 @@
 //! From a call's id to its partition. An id that Towpath makes ends with a hash of its function. Any other id is reserved in a key of its
 //! own before its call is written, and the reservation names the function.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -14,30 +14,9 @@ use super::change::longest_life_ms;
 use super::partition::Partition;
 use crate::definition::{function_member, read_function_member};
 use crate::pause::pause;
-use crate::quick::QuickMap;
 use crate::script::{Args, RESERVE};
 use crate::store::RedisStore;
 use crate::value;
-
-/// The functions of each hash that this process has met.
-#[derive(Default)]
-pub(crate) struct Tags {
-    known: Mutex<QuickMap<String, Vec<FunctionKey>>>,
-}
-
-impl Tags {
-    fn of(&self, tag: &str) -> Vec<FunctionKey> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(tag).cloned().unwrap_or_default()
-    }
-
-    pub(crate) fn note(&self, function: &FunctionKey) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let functions = known.entry(function.tag()).or_default();
-        if !functions.contains(function) {
-            functions.push(function.clone());
-        }
-    }
-}
 
 /// The function that a reservation names.
 fn holder(reservation: &str) -> Option<FunctionKey> {
@@ -67,10 +46,10 @@ impl RedisStore {
     /// The partitions that the id itself names; none if it was not made by Towpath, or its function is not known.
     pub(crate) async fn partitions_named_by(&self, call_id: &CallId) -> Result<Vec<Arc<Partition>>, StoreError> {
         let Some(tag) = call_id.function_tag() else { return Ok(Vec::new()) };
-        let mut functions = self.shared.tags.of(tag);
+        let mut functions = self.shared.partitions.of_tag(tag);
         if functions.is_empty() {
-            self.functions_in_set().await?.iter().for_each(|function| self.shared.tags.note(function));
-            functions = self.shared.tags.of(tag);
+            self.members_of_the_set().await?;
+            functions = self.shared.partitions.of_tag(tag);
         }
         Ok(functions.iter().flat_map(|function| self.partitions(function)).collect())
     }

@@ -66,6 +66,8 @@ pub(crate) struct Partition {
     /// This process hears when calls come into the queue.
     pub(crate) is_heard: AtomicBool,
     limited: AtomicU8,
+    /// Its function is known, so that this process keeps it.
+    is_remembered: AtomicBool,
     /// Where the next round of repair goes on.
     repaired_to: AtomicU64,
     /// What is known about the stream that legacy peers use.
@@ -86,6 +88,7 @@ impl Partition {
             may_have_work: AtomicBool::new(true),
             is_heard: AtomicBool::new(false),
             limited: AtomicU8::new(Limited::ByFunction as u8),
+            is_remembered: AtomicBool::new(false),
             repaired_to: AtomicU64::new(0),
             legacy: StreamState::default(),
         }
@@ -130,6 +133,14 @@ impl Partition {
     /// Whether the end of a running call makes room that a waiting claim cannot see otherwise.
     pub(crate) fn is_limited(&self) -> bool {
         self.limited.load(Ordering::Relaxed) > Limited::No as u8
+    }
+
+    pub(crate) fn is_remembered(&self) -> bool {
+        self.is_remembered.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_remembered(&self, is_remembered: bool) {
+        self.is_remembered.store(is_remembered, Ordering::Release);
     }
 
     pub(crate) fn repaired_to(&self) -> u64 {

@@ -111,6 +111,9 @@ impl RedisStore {
             return match heard(self.send_submit(partition, call, is_waited_for)).await?? {
                 Judged::Again => continue,
                 Judged::Accepted { deadline, durability } => {
+                    if !partition.is_remembered() {
+                        self.shared.partitions.remember(&partition.function);
+                    }
                     if is_waited_for {
                         self.shared.waiters.expect_answer(&call.call_id);
                     }

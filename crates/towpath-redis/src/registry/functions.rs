@@ -20,6 +20,7 @@ use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR};
 
 use super::reply::{arguments, command, done, half_done, instant, next, read};
 use super::scripts;
+use crate::calls::change::Change;
 use crate::calls::partition::Partition;
 use crate::calls::record::Record;
 use crate::definition::{function_member, read_definition, read_shard_member, shard_member, write_definition};
@@ -27,6 +28,8 @@ use crate::legacy::is_legacy_worker;
 use crate::link::trouble;
 use crate::store::RedisStore;
 
+/// How many running calls are read at once.
+const RUNNING_AT_ONCE: usize = 200;
 /// How many functions are looked at in one breath.
 const VIEWS_AT_ONCE: usize = 64;
 
@@ -66,6 +69,7 @@ impl RedisStore {
             let of_shard = self.write_shard_offer(function, shard, mode, offered.as_ref()).await?;
             changed = Changed { definition: changed.definition || of_shard.definition, offer: changed.offer || of_shard.offer };
         }
+        self.shared.partitions.remember(&function.key);
         // From now on calls go to all of them.
         self.partition(&function.key).note_shards(spread_over);
         Ok(changed)
@@ -134,7 +138,40 @@ impl RedisStore {
         if definition == "changed" || shard > 0 {
             self.shared.link.insist(&[add]).await.and_then(done).map_err(half_done)?;
         }
+        if let Some(Offered { worker, concurrency: Some(_) }) = offered
+            && offer == "changed"
+        {
+            self.count_what_it_holds(&self.shard(&function.key, shard), worker).await.map_err(half_done)?;
+        }
         Ok(Changed { definition: definition == "changed", offer: offer == "changed" })
+    }
+
+    /// A worker that leaves counting to the store from now on may hold calls that were not counted. If this process dies on the way, the
+    /// worker gets more calls than it has slots for, until those have ended.
+    async fn count_what_it_holds(&self, partition: &Arc<Partition>, worker: &WorkerId) -> Result<(), StoreError> {
+        let mut cursor = "0".to_owned();
+        loop {
+            let mut scan = command("ZSCAN", &[partition.keys.running.as_str(), &cursor]);
+            scan.arg("COUNT").arg(RUNNING_AT_ONCE);
+            let (next, running): (String, Vec<(String, f64)>) = read(self.shared.link.ask(&scan).await?)?;
+            let mut ids: Vec<CallId> = running.iter().filter_map(|(id, _)| CallId::new(id).ok()).collect();
+            while !ids.is_empty() {
+                let records = self.records(partition, &ids).await?.into_iter().flatten();
+                let is_uncounted = |record: &Record| record.call.holder.as_ref() == Some(worker) && !record.counted;
+                let records: Vec<Arc<Record>> = records.filter(is_uncounted).map(Arc::new).collect();
+                let count = |record: &Arc<Record>| {
+                    let counted = Record { counted: true, ..record.next(record.call.clone()) };
+                    Change::to(Arc::clone(record), counted)
+                };
+                let counted = self.apply(partition, records.iter().map(count).collect()).await?;
+                // A call that has changed meanwhile is looked at again.
+                ids = records.iter().zip(counted).filter(|(_, made)| !made).map(|(record, _)| record.call.call_id.clone()).collect();
+            }
+            if next == "0" {
+                return Ok(());
+            }
+            cursor = next;
+        }
     }
 
     pub(crate) async fn define_function(&self, function: &FunctionDefinition, mode: Definition) -> Result<(), StoreError> {
@@ -207,9 +244,11 @@ impl RedisStore {
 
     /// The same with all their streams.
     pub(crate) async fn members_of_the_set(&self) -> Result<Vec<(FunctionKey, u16)>, StoreError> {
+        let reading = self.shared.partitions.begin_reading();
         let members: Vec<String> = read(self.shared.link.ask(&command("SMEMBERS", &[self.shared.keys.functions()])).await?)?;
         let mut members: Vec<(FunctionKey, u16)> = members.iter().filter_map(|member| read_shard_member(member)).collect();
         members.sort();
+        self.shared.partitions.have_read(reading, &members.iter().map(|(function, _)| function).collect());
         for (function, shard) in members.iter().filter(|(_, shard)| *shard > 0) {
             self.partition(function).note_shards(*shard);
         }
@@ -250,6 +289,7 @@ impl RedisStore {
     pub(crate) async fn view_function(&self, function: &FunctionKey) -> Result<Option<FunctionView>, StoreError> {
         let mut shards = self.partitions(function).into_iter();
         let Some(mut view) = self.view_partition(&self.partition(function)).await? else { return Ok(None) };
+        self.shared.partitions.remember(function);
         shards.next();
         for shard in shards {
             let Some(of_shard) = self.view_partition(&shard).await? else { continue };
