@@ -62,6 +62,7 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
     of("hlen", CALLS, "HLEN KEY"),
     of("hkeys", CALLS, "HKEYS KEY"),
     of("hscan", "repair looks at some calls at a time", "HSCAN KEY 0"),
+    of("zscan", "a worker's running calls are counted some at a time", "ZSCAN KEY 0"),
     of("type", "scripts and the doctor look whether keys hold what they should", "TYPE KEY"),
     of("persist", CALLS, "PERSIST KEY"),
     of("pexpire", CALLS, "PEXPIRE KEY 60000"),

@@ -16,6 +16,7 @@ pub(crate) static APPLY: LazyLock<Script> = LazyLock::new(|| Script::even_if_ful
 pub(crate) static DUE: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(with_record!("due")));
 pub(crate) static MEND: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(with_record!("mend")));
 pub(crate) static FIND: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(with_record!("find")));
+pub(crate) static RESERVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/reserve.lua")));
 pub(crate) static LIMITS: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../lua/limits/clock.lua"),

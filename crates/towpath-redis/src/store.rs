@@ -1,10 +1,9 @@
 //! What an open store is made of.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,8 +19,8 @@ use crate::batches::Batches;
 use crate::calls::agenda::Agenda;
 use crate::calls::claim::Claims;
 use crate::calls::held::HeldCalls;
-use crate::calls::names::Tags;
 use crate::calls::partition::{Lanes, Partition};
+use crate::calls::partitions::Partitions;
 use crate::calls::replies;
 use crate::calls::waiters::Waiters;
 use crate::clock::ServerClock;
@@ -39,7 +38,6 @@ use crate::news::{Heard, News};
 use crate::options::RedisOptions;
 use crate::pause::pause;
 use crate::presence::{self, Presence};
-use crate::quick::QuickMap;
 use crate::registry::Said;
 use crate::script::{Args, ArgsPool};
 use crate::supervised::supervise;
@@ -71,7 +69,6 @@ pub(crate) struct Shared {
     pub(crate) news: News,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) claims: Claims,
-    pub(crate) tags: Tags,
     pub(crate) held: HeldCalls,
     pub(crate) agenda: Agenda,
     pub(crate) presence: Presence,
@@ -85,7 +82,7 @@ pub(crate) struct Shared {
     pub(crate) said: Said,
     pub(crate) locks: Locks,
     pub(crate) batches: Batches,
-    partitions: Mutex<QuickMap<FunctionKey, BTreeMap<u16, Arc<Partition>>>>,
+    pub(crate) partitions: Partitions,
     lanes: Lanes,
     pub(crate) pool: ArgsPool,
 }
@@ -131,7 +128,6 @@ impl RedisStore {
             news,
             waiters: Arc::default(),
             claims: Claims::default(),
-            tags: Tags::default(),
             held: HeldCalls::default(),
             agenda: Agenda::default(),
             presence: Presence::default(),
@@ -142,7 +138,7 @@ impl RedisStore {
             said: Said::default(),
             locks: Locks::new(lock_keys, !lives_by_the_server),
             batches: Batches::default(),
-            partitions: Mutex::default(),
+            partitions: Partitions::default(),
             lanes: Lanes::default(),
             pool: ArgsPool::default(),
         };
@@ -172,24 +168,11 @@ impl RedisStore {
         let must_be_confirmed = self.shared.guarantee.asks_replicas();
         self.shared.news.listening().listen_with(&channel, move |message| match message {
             Some(message) if must_be_confirmed => {
-                if let Some(shared) = shared.upgrade() {
-                    tokio::spawn(Self { shared }.hand_out_when_kept(Bytes::copy_from_slice(message)));
-                }
+                tokio::spawn(hand_out_when_kept(Weak::clone(&shared), Arc::clone(&waiters), Bytes::copy_from_slice(message)));
             }
             Some(message) => replies::hand_out(&waiters, message),
             None => waiters.doubt_all(),
         });
-    }
-
-    /// Hands out replies once the replicas have what they say.
-    async fn hand_out_when_kept(self, message: Bytes) {
-        for call_id in replies::call_ids(&message) {
-            while let Err(error) = self.confirm_call(&call_id).await {
-                tracing::debug!(%error, %call_id, "an outcome is not confirmed by the replicas yet");
-                pause(CONFIRM_AGAIN_AFTER).await;
-            }
-        }
-        replies::hand_out(&self.shared.waiters, &message);
     }
 
     /// Makes sure that all that was written about a call is kept as well as was asked for.
@@ -212,28 +195,17 @@ impl RedisStore {
         value::bytes(&reply).map_or(Ok(RetryPolicy::default()), |text| read_definition(text).map(|definition| definition.retry))
     }
 
-    /// What this process remembers about a function; its first partition.
+    /// What this process remembers about a function; its first partition. Of a function that is not known it is remembered while it is used.
     pub(crate) fn partition(&self, function: &FunctionKey) -> Arc<Partition> {
         self.shard(function, 0)
     }
 
     /// One of the partitions that a function is spread over.
     pub(crate) fn shard(&self, function: &FunctionKey, shard: u16) -> Arc<Partition> {
-        let mut partitions = self.shared.partitions.lock().unwrap_or_else(PoisonError::into_inner);
-        let shards = match partitions.get_mut(function) {
-            Some(shards) => shards,
-            None => {
-                self.shared.tags.note(function);
-                partitions.entry(function.clone()).or_default()
-            }
-        };
-        if let Some(partition) = shards.get(&shard) {
-            return Arc::clone(partition);
-        }
-        let lanes = if self.shared.link.is_cluster() { Lanes::default() } else { self.shared.lanes.clone() };
-        let partition = Arc::new(Partition::new(&self.shared.keys, function, shard, lanes));
-        shards.insert(shard, Arc::clone(&partition));
-        partition
+        self.shared.partitions.get(function, shard, || {
+            let lanes = if self.shared.link.is_cluster() { Lanes::default() } else { self.shared.lanes.clone() };
+            Partition::new(&self.shared.keys, function, shard, lanes)
+        })
     }
 
     /// All partitions of a function that may have calls.
@@ -256,7 +228,7 @@ impl RedisStore {
 
     /// The partitions that this process has to do with.
     pub(crate) fn partitions_in_use(&self) -> Vec<Arc<Partition>> {
-        self.shared.partitions.lock().unwrap_or_else(PoisonError::into_inner).values().flat_map(BTreeMap::values).cloned().collect()
+        self.shared.partitions.all()
     }
 
     /// All partitions of all functions that are known.
@@ -327,24 +299,37 @@ impl Shared {
     }
 }
 
+/// Hands out replies once the replicas have what they say. It does not keep the store open, and a call without a waiter needs no reply.
+async fn hand_out_when_kept(shared: Weak<Shared>, waiters: Arc<Waiters>, message: Bytes) {
+    for (call_id, news) in replies::read_all(&waiters, &message) {
+        while waiters.has_waiter(&call_id) {
+            let Some(shared) = shared.upgrade() else { return };
+            match (RedisStore { shared }).confirm_call(&call_id).await {
+                Ok(()) => {
+                    waiters.tell(&call_id, &news);
+                    break;
+                }
+                Err(error) => tracing::debug!(%error, %call_id, "an outcome is not confirmed by the replicas yet"),
+            }
+            pause(CONFIRM_AGAIN_AFTER).await;
+        }
+    }
+}
+
 /// Tells the claims that wait what was heard from other processes.
 async fn pass_on(mut heard: mpsc::UnboundedReceiver<Heard>, shared: Weak<Shared>) {
     while let Some(what) = heard.recv().await {
         let Some(shared) = shared.upgrade() else { return };
-        let partitions = shared.partitions.lock().unwrap_or_else(PoisonError::into_inner);
         match what {
-            Heard::Ready(function) => {
-                partitions.get(&function).into_iter().flat_map(BTreeMap::values).for_each(|partition| partition.note_work());
-            }
+            Heard::Ready(function) => shared.partitions.of(&function).iter().for_each(|partition| partition.note_work()),
             Heard::LookAgain => {
-                for partition in partitions.values().flat_map(BTreeMap::values) {
+                for partition in shared.partitions.all() {
                     partition.legacy.note_entries();
                     partition.note_work();
                 }
                 shared.agenda.doubt();
             }
         }
-        drop(partitions);
         shared.claims.signal.notify_one();
     }
 }

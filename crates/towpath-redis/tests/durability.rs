@@ -118,3 +118,43 @@ async fn an_answer_reaches_its_caller_only_when_replicas_have_it_and_nothing_els
     let news = tokio::time::timeout(PATIENCE, watch.next()).await.expect("it is kept now");
     assert!(matches!(news, CallNews::Ended(_)), "{news:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_without_a_waiter_is_not_confirmed() {
+    const CALLS: usize = 40;
+    let primary = RedisServer::build().append_only("everysec").start();
+    let replica = RedisServer::build().append_only("everysec").line(format!("replicaof 127.0.0.1 {}", primary.port())).start();
+    until("the replica is in step", PATIENCE, || primary.cli(&["info", "replication"]).contains("state=online"));
+    let works = open(&primary, "").await.unwrap();
+    let offers = vec![offer("add")];
+    works.register(RegisterWorker { worker_id: worker_id("w-1"), kind: "rust".to_owned(), offers }).await.unwrap();
+    let calls = open(&primary, "durability=replicated").await.unwrap();
+    let mut waiters = Vec::new();
+    for number in 0..CALLS {
+        let id = format!("c-{number}");
+        waiters.push(calls.watch(&call_id(&id)));
+        assert_eq!(worth(&calls, &id).await, Ok(Durability::Replicated));
+    }
+    let functions = vec![ClaimFunction { function: function("add"), max: 256 }];
+    let claim = ClaimCalls {
+        worker: worker_id("w-1"),
+        functions,
+        max: 256,
+        lease: Duration::from_secs(30),
+        wait: Duration::ZERO,
+        in_process: false,
+    };
+    let held = works.claim(claim).await.unwrap();
+    assert_eq!(held.len(), CALLS);
+
+    replica.pause();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let idle = tasks();
+    for delivery in held {
+        works.complete(CompleteCalls::one(worker_id("w-1"), delivery.id, ok("1"))).await.unwrap();
+    }
+    until("each answer waits to be confirmed", PATIENCE, || tasks() >= idle + CALLS);
+    drop(waiters);
+    until("no task is left behind", PATIENCE, || tasks() < idle + CALLS / 2);
+    replica.resume();
+}

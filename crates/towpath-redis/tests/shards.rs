@@ -9,8 +9,8 @@ use towpath_conformance::words::{SubmitWords, call_id, definition, function, new
 use towpath_core::call::CallState;
 use towpath_core::inspect::{CallFilter, FunctionCounts, PageRequest};
 use towpath_core::store::{
-    CallStore, Cancelled, ClaimCalls, ClaimFunction, CompleteCalls, Delivery, InspectStore, RegistryStore, StoreError, Submitted,
-    TimerStore,
+    CallStore, Cancelled, ClaimCalls, ClaimFunction, CompleteCalls, Delivery, Heartbeat, InspectStore, RegistryStore, StoreError,
+    Submitted, TimerStore,
 };
 use towpath_core::worker::{FunctionDefinition, FunctionLimits, Offer, RegisterWorker};
 use towpath_redis::{RedisOptions, RedisStore, Timing};
@@ -162,6 +162,45 @@ async fn a_function_whose_name_is_that_of_a_stream_is_refused_and_so_is_the_othe
     let counted = FunctionLimits { shards: Some(2), max_backlog: Some(5), ..FunctionLimits::default() };
     let refused = register(&store, "w-6", FunctionDefinition { limits: counted, ..definition("warm") }).await;
     assert!(refused.expect_err("it cannot be counted").to_string().contains("max_backlog"));
+}
+
+/// Whether each partition has the function's definition, the first one first.
+fn defined(server: &RedisServer) -> Vec<bool> {
+    let streams = (0..=SHARDS).map(|shard| if shard == 0 { STREAM.to_owned() } else { format!("{STREAM}#{shard}") });
+    streams.map(|stream| server.cli(&["HEXISTS", &format!("towpath:function:{{{stream}}}"), "definition"]).trim() == "1").collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_forget_forgets_no_part_of_a_function() {
+    let server = RedisServer::start();
+    let store = process(&server.url()).await;
+    store.define(spread("hot")).await.expect("the server is up");
+    // A call with a key is kept in the first partition.
+    store.submit(new_call("c-1", "hot").timeout(seconds(60)).key("k-1")).await.expect("the server is up");
+    assert!(!store.forget(&function("hot")).await.expect("the server is up"), "it has a call");
+    assert_eq!(defined(&server), [true; 4], "all of it is still known");
+    store.cancel(&call_id("c-1")).await.expect("the server is up");
+    assert!(store.forget(&function("hot")).await.expect("the server is up"));
+    assert_eq!(defined(&server), [false; 4]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_that_was_not_defined_before_a_crash_costs_no_call_and_is_defined_by_the_next_heartbeat() {
+    let server = RedisServer::start();
+    let (caller, worker) = (process(&server.url()).await, process(&server.url()).await);
+    register(&worker, "w-1", spread("hot")).await.expect("the server is up");
+    for shard in 1..=SHARDS {
+        server.cli(&["DEL", &format!("towpath:function:{{{STREAM}#{shard}}}")]);
+    }
+    let ids = submit(&caller, 20).await;
+    assert_eq!(lengths(&server), [21, 0, 0, 0], "the first partition takes them");
+    let again = caller.submit(new_call("c-7", "hot").timeout(seconds(60))).await.expect("the server is up");
+    assert!(matches!(again, Submitted::Existing { .. }), "{again:?}");
+    assert_eq!(answer_all(&worker, "w-1").await.into_iter().collect::<BTreeSet<_>>(), ids);
+    assert_eq!(worker.heartbeat(&worker_id("w-1")).await.expect("the server is up"), Heartbeat::Unknown, "it registers again");
+    register(&worker, "w-1", spread("hot")).await.expect("the server is up");
+    assert_eq!(defined(&server), [true; 4]);
+    assert_eq!(worker.heartbeat(&worker_id("w-1")).await.expect("the server is up"), Heartbeat::Known);
 }
 
 #[tokio::test(flavor = "multi_thread")]

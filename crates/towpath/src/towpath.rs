@@ -91,6 +91,11 @@ impl Towpath {
         }
     }
 
+    /// Whether this handle fires timers and hears of changed functions. `false`: a task of it panics each time that it is started.
+    pub fn is_fit(&self) -> bool {
+        self.inner.engine.is_fit(self.clock().now())
+    }
+
     /// Stops the loops and closes the store. Drain workers before; what they still hold comes back by its lease.
     pub async fn close(&self) {
         self.inner.engine.stop().await;

@@ -2,7 +2,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `partition` | what a process remembers about a function's keys |
+//! | `partition`, `partitions` | what a process remembers about a function's keys; of which functions |
 //! | `record`, `tail` | how a call is written down |
 //! | `names` | from a call's id to its partition |
 //! | `submit` | takes calls |
@@ -25,6 +25,7 @@ pub(crate) mod held;
 mod hold;
 pub(crate) mod names;
 pub(crate) mod partition;
+pub(crate) mod partitions;
 pub(crate) mod record;
 mod replay;
 pub(crate) mod replies;

@@ -1,38 +1,26 @@
 //! From a call's id to its partition. An id that Towpath makes ends with a hash of its function. Any other id is reserved in a key of its
 //! own before its call is written, and the reservation names the function.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 use towpath_core::call::Call;
 use towpath_core::names::{CallId, FunctionKey};
 use towpath_core::store::StoreError;
+use towpath_core::time::Timestamp;
 
 use super::change::longest_life_ms;
 use super::partition::Partition;
 use crate::definition::{function_member, read_function_member};
-use crate::quick::QuickMap;
+use crate::pause::pause;
+use crate::script::{Args, RESERVE};
 use crate::store::RedisStore;
 use crate::value;
 
-/// The functions of each hash that this process has met.
-#[derive(Default)]
-pub(crate) struct Tags {
-    known: Mutex<QuickMap<String, Vec<FunctionKey>>>,
-}
-
-impl Tags {
-    fn of(&self, tag: &str) -> Vec<FunctionKey> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(tag).cloned().unwrap_or_default()
-    }
-
-    pub(crate) fn note(&self, function: &FunctionKey) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let functions = known.entry(function.tag()).or_default();
-        if !functions.contains(function) {
-            functions.push(function.clone());
-        }
-    }
+/// The function that a reservation names.
+fn holder(reservation: &str) -> Option<FunctionKey> {
+    read_function_member(reservation.split_once('\t').map_or(reservation, |(member, _)| member))
 }
 
 /// Whether an id tells that its call is of this function.
@@ -40,10 +28,16 @@ fn is_named_by(call_id: &CallId, function: &FunctionKey) -> bool {
     call_id.function_tag().is_some_and(|tag| tag == function.tag())
 }
 
+/// A reservation that is younger than this may be of a submit that has not written its call yet. It is not taken over.
+const YOUNG: Duration = Duration::from_secs(2);
+/// How often it is looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOOKS: u32 = 40;
+
 /// What became of a reservation.
 pub(crate) enum Reserved {
-    /// The id is this function's.
-    Ours,
+    /// The id is this function's. `made`: the reservation, if this request made it.
+    Ours { made: Option<String> },
     /// A call of another function has this id.
     ByAnother,
 }
@@ -52,10 +46,10 @@ impl RedisStore {
     /// The partitions that the id itself names; none if it was not made by Towpath, or its function is not known.
     pub(crate) async fn partitions_named_by(&self, call_id: &CallId) -> Result<Vec<Arc<Partition>>, StoreError> {
         let Some(tag) = call_id.function_tag() else { return Ok(Vec::new()) };
-        let mut functions = self.shared.tags.of(tag);
+        let mut functions = self.shared.partitions.of_tag(tag);
         if functions.is_empty() {
-            self.functions_in_set().await?.iter().for_each(|function| self.shared.tags.note(function));
-            functions = self.shared.tags.of(tag);
+            self.members_of_the_set().await?;
+            functions = self.shared.partitions.of_tag(tag);
         }
         Ok(functions.iter().flat_map(|function| self.partitions(function)).collect())
     }
@@ -69,32 +63,56 @@ impl RedisStore {
         let mut get = Cmd::new();
         get.arg("GET").arg(self.shared.keys.reservation(call_id));
         let reply = self.shared.link.ask(&get).await?;
-        Ok(value::text(&reply).and_then(read_function_member))
+        Ok(value::text(&reply).and_then(holder))
     }
 
-    /// Makes an id a function's, unless the id tells its function. A reservation without a call belongs to no one.
+    /// Makes an id a function's, unless the id tells its function. The reservation lasts at least as long as this call can be found.
+    ///
+    /// A reservation without a call belongs to no function and is taken over, but not while its call may be on its way.
     pub(crate) async fn reserve(&self, function: &FunctionKey, call: &Call) -> Result<Reserved, StoreError> {
         let call_id = &call.call_id;
         if is_named_by(call_id, function) {
-            return Ok(Reserved::Ours);
+            return Ok(Reserved::Ours { made: None });
         }
-        let (key, member) = (self.shared.keys.reservation(call_id), function_member(function));
-        let (mut set, mut get) = (Cmd::new(), Cmd::new());
-        set.arg("SET").arg(&key).arg(&member).arg("NX").arg("PX").arg(longest_life_ms(call));
-        get.arg("GET").arg(&key);
-        let mut replies = self.shared.link.ask_all(&[set, get]).await?.into_iter();
-        value::checked(replies.next().unwrap_or(Value::Nil))?;
-        let holder = value::checked(replies.next().unwrap_or(Value::Nil))?;
-        let Some(other) = value::text(&holder).filter(|holder| *holder != member) else { return Ok(Reserved::Ours) };
-        if let Some(other) = read_function_member(other)
-            && self.has_call(&other, call_id).await?
-        {
-            return Ok(Reserved::ByAnother);
+        let (mut seen, mut looks, mut take_over) = (String::new(), 0, String::new());
+        loop {
+            let reply = self.run_reserve(function, call_id, longest_life_ms(call), &take_over).await?;
+            let words: Vec<&str> = reply.iter().filter_map(value::text).collect();
+            let (there, instant) = match words[..] {
+                ["ours", reservation, is_new] => return Ok(Reserved::Ours { made: (is_new == "1").then(|| reservation.to_owned()) }),
+                ["of another", there, instant] => (there.to_owned(), Timestamp::from_millis(instant.parse().unwrap_or(0))),
+                _ => return Err(StoreError::Corrupt(format!("the reservation of '{call_id}' has another shape: {words:?}"))),
+            };
+            if let Some(other) = holder(&there)
+                && self.has_call(&other, call_id).await?
+            {
+                return Ok(Reserved::ByAnother);
+            }
+            looks = if there == seen { looks + 1 } else { 0 };
+            if looks == LOOKS || self.shared.now().since(instant) >= YOUNG {
+                take_over = there;
+            } else {
+                seen = there;
+                pause(LOOK_EVERY).await;
+            }
         }
-        let mut take = Cmd::new();
-        take.arg("SET").arg(&key).arg(&member).arg("PX").arg(longest_life_ms(call));
-        self.shared.link.ask(&take).await?;
-        Ok(Reserved::Ours)
+    }
+
+    /// Lets go of a reservation whose call was refused, unless another submit has relied on it since. If this fails, one small key stays
+    /// until it expires.
+    pub(crate) async fn unreserve(&self, function: &FunctionKey, call_id: &CallId, made: &str) {
+        if let Err(error) = self.run_reserve(function, call_id, 0, made).await {
+            tracing::debug!(%error, %call_id, "the reservation of a refused call stays");
+        }
+    }
+
+    async fn run_reserve(&self, function: &FunctionKey, call_id: &CallId, life_ms: i64, seen: &str) -> Result<Vec<Value>, StoreError> {
+        let mut args = Args::with_capacity(4);
+        args.push(function_member(function));
+        args.number(self.shared.now().as_millis());
+        args.number(life_ms);
+        args.push(seen);
+        value::array("a reservation", self.shared.link.run_args(&RESERVE, &[&self.shared.keys.reservation(call_id)], &args).await?)
     }
 
     async fn has_call(&self, function: &FunctionKey, call_id: &CallId) -> Result<bool, StoreError> {

@@ -96,6 +96,8 @@ pub(crate) struct Partition {
     pub(crate) is_heard: AtomicBool,
     /// No limit was met by the latest claim, made when functions had changed this many times. `u64::MAX`: a limit was met, or none was made.
     unlimited_at: AtomicU64,
+    /// Its function is known, so that this process keeps it.
+    is_remembered: AtomicBool,
     /// Where the next round of repair goes on, and how many calls it looks at.
     repaired_to: AtomicU64,
     repair_count: AtomicU64,
@@ -117,6 +119,7 @@ impl Partition {
             may_have_work: AtomicBool::new(true),
             is_heard: AtomicBool::new(false),
             unlimited_at: AtomicU64::new(u64::MAX),
+            is_remembered: AtomicBool::new(false),
             repaired_to: AtomicU64::new(0),
             repair_count: AtomicU64::new(REPAIR_FEWEST),
             legacy: StreamState::default(),
@@ -163,6 +166,14 @@ impl Partition {
     /// Whether the end of a running call makes room that a waiting claim cannot see otherwise. A limit may have come with a change of functions.
     pub(crate) fn is_limited(&self, changes: u64) -> bool {
         self.unlimited_at.load(Ordering::Relaxed) != changes
+    }
+
+    pub(crate) fn is_remembered(&self) -> bool {
+        self.is_remembered.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_remembered(&self, is_remembered: bool) {
+        self.is_remembered.store(is_remembered, Ordering::Release);
     }
 
     pub(crate) fn repaired_to(&self) -> u64 {

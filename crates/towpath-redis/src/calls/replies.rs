@@ -14,31 +14,36 @@ use crate::pieces::{Pieces, Writer};
 const SENT_MAX: usize = 64 * 1024;
 
 /// What is said of a call that has ended, or that has changed otherwise. Messages can follow each other without a break.
+///
+/// Pieces: `i` the id of the call, then `o` its outcome, or `e` if it has ended and the waiter must read the outcome.
 pub(super) fn write_reply(call: &Call, has_ended: bool) -> Vec<u8> {
     let outcome = call.outcome.as_ref().filter(|_| has_ended).map(write_outcome).filter(|outcome| outcome.len() <= SENT_MAX);
     let mut message = Writer::with_capacity(64 + outcome.as_ref().map_or(0, Vec::len));
     message.put(b'i', call.call_id.as_str().as_bytes());
-    if let Some(outcome) = &outcome {
-        message.put(b'o', outcome);
+    match &outcome {
+        Some(outcome) => message.put(b'o', outcome),
+        None if has_ended => message.put(b'e', b""),
+        None => {}
     }
     message.done()
 }
 
 /// Hands out the replies of one message.
 pub(crate) fn hand_out(waiters: &Waiters, message: &[u8]) {
-    let mut replies = Replies::of(message);
-    for (call_id, news) in replies.by_ref() {
+    for (call_id, news) in read_all(waiters, message) {
         waiters.tell(&call_id, &news);
     }
+}
+
+/// The replies of one message. If it cannot be read to its end, all waiters look at their calls.
+pub(crate) fn read_all(waiters: &Waiters, message: &[u8]) -> Vec<(CallId, CallNews)> {
+    let mut replies = Replies::of(message);
+    let all = replies.by_ref().collect();
     if replies.is_broken {
         tracing::warn!(bytes = message.len(), "a reply that cannot be read was dropped; its waiters look at their calls");
         waiters.doubt_all();
     }
-}
-
-/// The calls that a message is about.
-pub(crate) fn call_ids(message: &[u8]) -> Vec<CallId> {
-    Replies::of(message).map(|(call_id, _)| call_id).collect()
+    all
 }
 
 /// The replies in a message. Each begins with the id of its call.
@@ -58,8 +63,10 @@ impl<'a> Replies<'a> {
         let call_id = CallId::new(std::str::from_utf8(id).ok()?).ok()?;
         let mut news = CallNews::Changed;
         while let Some(Some((tag, text))) = self.pieces.next_if(|piece| piece.is_some_and(|(tag, _)| tag != b'i')) {
-            if tag == b'o' {
-                news = CallNews::Ended(Arc::new(read_outcome(text)?));
+            match tag {
+                b'o' => news = CallNews::Ended(Arc::new(read_outcome(text)?)),
+                b'e' => news = CallNews::Doubtful,
+                _of_a_newer_version => {}
             }
         }
         Some((call_id, news))

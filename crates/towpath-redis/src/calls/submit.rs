@@ -52,9 +52,14 @@ pub(crate) enum Judged {
 impl RedisStore {
     pub(crate) async fn submit_call(&self, call: SubmitCall) -> Result<Submitted, StoreError> {
         self.check_place(&call.request.function)?;
-        let partition = self.partition_for(&call).await?;
+        let mut partition = self.partition_for(&call).await?;
         let call = Arc::new(call);
         let mut submitted = self.submit_to(&partition, &call).await?;
+        if submitted == Submitted::UnknownFunction && partition.is_shard() {
+            // It is not defined there yet, or no longer.
+            partition = self.partition(&call.request.function);
+            submitted = self.submit_to(&partition, &call).await?;
+        }
         if submitted == Submitted::NoWorkers && self.has_legacy_workers(&partition.function).await? {
             let anyway = SubmitCall { fail_without_workers: false, ..SubmitCall::clone(&call) };
             submitted = self.submit_to(&partition, &Arc::new(anyway)).await?;
@@ -83,15 +88,16 @@ impl RedisStore {
 
     async fn submit_to(&self, partition: &Arc<Partition>, call: &Arc<SubmitCall>) -> Result<Submitted, StoreError> {
         let probe = Call::submitted(call.call_id.clone(), self.shared.now(), call.timeout, call.retain);
-        if matches!(self.reserve(&partition.function, &probe).await?, Reserved::ByAnother) {
+        let Reserved::Ours { made } = self.reserve(&partition.function, &probe).await? else {
             return Ok(Submitted::Conflict { call_id: call.call_id.clone() });
+        };
+        let other = if call.fresh { None } else { self.partition_that_has(partition, &call.call_id).await? };
+        let submitted = self.submit_once(other.as_ref().unwrap_or(partition), call).await?;
+        let is_refused = matches!(submitted, Submitted::UnknownFunction | Submitted::NoWorkers | Submitted::Overloaded { .. });
+        if let Some(made) = made.filter(|_| is_refused) {
+            self.unreserve(&partition.function, &call.call_id, &made).await;
         }
-        if !call.fresh
-            && let Some(other) = self.partition_that_has(partition, &call.call_id).await?
-        {
-            return Box::pin(self.submit_once(&other, call)).await;
-        }
-        self.submit_once(partition, call).await
+        Ok(submitted)
     }
 
     /// Another partition of the function that has this call: it was submitted while the function was spread otherwise.
@@ -109,9 +115,16 @@ impl RedisStore {
 
     async fn submit_once(&self, partition: &Arc<Partition>, call: &Arc<SubmitCall>) -> Result<Submitted, StoreError> {
         loop {
-            return match heard(self.send_submit(partition, call)).await?? {
+            let is_waited_for = self.shared.waiters.has_waiter(&call.call_id);
+            return match heard(self.send_submit(partition, call, is_waited_for)).await?? {
                 Judged::Again => continue,
                 Judged::Accepted { deadline, durability } => {
+                    if !partition.is_remembered() {
+                        self.shared.partitions.remember(&partition.function);
+                    }
+                    if is_waited_for {
+                        self.shared.waiters.expect_answer(&call.call_id);
+                    }
                     self.shared.agenda.note(partition, deadline);
                     Ok(Submitted::Accepted { deadline, durability })
                 }
@@ -128,8 +141,8 @@ impl RedisStore {
         &self,
         partition: &Arc<Partition>,
         call: &Arc<SubmitCall>,
+        is_waited_for: bool,
     ) -> oneshot::Receiver<Result<Result<Judged, StoreError>, StoreError>> {
-        let is_waited_for = self.shared.waiters.expect_answer(&call.call_id);
         let to_submit = ToSubmit { call: Arc::clone(call), is_waited_for, fresh: call.fresh };
         let store = self.clone();
         partition.submits.ask_one((Arc::clone(partition), to_submit), move |batch| {
@@ -150,6 +163,9 @@ impl RedisStore {
         let asked: CallRequest = read_request(&partition.function, record.request.as_ref().unwrap_or(request))?;
         if !asked.asks_the_same_as(&again.request) {
             return Ok(Submitted::Conflict { call_id });
+        }
+        if record.tells(&self.shared.process) {
+            self.shared.waiters.expect_answer(&call_id);
         }
         let durability = self.shared.durability();
         Ok(Submitted::Existing { call_id, state: record.call.state, deadline: record.call.deadline, durability })

@@ -10,21 +10,16 @@ use async_trait::async_trait;
 use towpath_core::call::Call;
 use towpath_core::names::CallId;
 use towpath_core::store::{CallNews, CallWatch, StoreError};
-use towpath_core::time::Timestamp;
 
 use super::change::Change;
 use super::record::Record;
 use crate::quick::QuickMap;
 use crate::store::RedisStore;
 
-/// Number of ends that are remembered, to tell an end that was heard from one that must be told.
-const ENDS_REMEMBERED: usize = 1_024;
-
 /// All waiters of this process.
 #[derive(Default)]
 pub(crate) struct Waiters {
     listeners: Mutex<QuickMap<CallId, Vec<Waiter>>>,
-    ended_here: Mutex<VecDeque<CallId>>,
     next: AtomicU64,
 }
 
@@ -76,7 +71,6 @@ pub(crate) struct Listener {
     store: RedisStore,
     call_id: CallId,
     token: u64,
-    since: Timestamp,
     mailbox: Arc<Mailbox>,
     attaching: bool,
 }
@@ -89,9 +83,6 @@ impl Waiters {
 
     /// Tells all waiters of a call.
     pub(crate) fn tell(&self, call_id: &CallId, news: &CallNews) {
-        if matches!(news, CallNews::Ended(_)) {
-            self.remember_end(call_id);
-        }
         if let Some(waiters) = self.lock().get(call_id) {
             waiters.iter().for_each(|waiter| waiter.mailbox.put(news.clone()));
         }
@@ -99,7 +90,6 @@ impl Waiters {
 
     /// Tells all waiters of a call that it has ended.
     pub(crate) fn tell_end(&self, call: &Call) {
-        self.remember_end(&call.call_id);
         if let Some(waiters) = self.lock().get(&call.call_id) {
             let news = CallNews::of_end(call);
             waiters.iter().for_each(|waiter| waiter.mailbox.put(news.clone()));
@@ -113,25 +103,16 @@ impl Waiters {
         }
     }
 
-    fn remember_end(&self, call_id: &CallId) {
-        let mut ended = self.ended_here.lock().unwrap_or_else(PoisonError::into_inner);
-        if ended.len() == ENDS_REMEMBERED {
-            ended.pop_front();
+    /// Whether a task of this process waits for the call.
+    pub(crate) fn has_waiter(&self, call_id: &CallId) -> bool {
+        self.lock().contains_key(call_id)
+    }
+
+    /// The record of the call names this process, so its waiters need not attach to it.
+    pub(crate) fn expect_answer(&self, call_id: &CallId) {
+        for waiter in self.lock().get(call_id).into_iter().flatten() {
+            waiter.mailbox.answer_comes_here.store(true, Ordering::Release);
         }
-        ended.push_back(call_id.clone());
-    }
-
-    /// Seldom asked, so the many that are told pay nothing for a quick answer.
-    fn ended_here(&self, call_id: &CallId) -> bool {
-        self.ended_here.lock().unwrap_or_else(PoisonError::into_inner).contains(call_id)
-    }
-
-    /// Whether the call has a waiter; from now on its end is told here.
-    pub(crate) fn expect_answer(&self, call_id: &CallId) -> bool {
-        let listeners = self.lock();
-        let Some(waiters) = listeners.get(call_id) else { return false };
-        waiters.iter().for_each(|waiter| waiter.mailbox.answer_comes_here.store(true, Ordering::Release));
-        true
     }
 }
 
@@ -141,19 +122,17 @@ impl RedisStore {
         let token = waiters.next.fetch_add(1, Ordering::Relaxed);
         let mailbox = Arc::new(Mailbox::default());
         waiters.lock().entry(call_id.clone()).or_default().push(Waiter { token, mailbox: Arc::clone(&mailbox) });
-        Listener { store: self.clone(), call_id: call_id.clone(), token, since: self.shared.now(), mailbox, attaching: false }
+        Listener { store: self.clone(), call_id: call_id.clone(), token, mailbox, attaching: false }
     }
 
     /// Adds this process to those that are told the end of a call that another process submitted.
-    async fn attach(&self, call_id: &CallId, since: Timestamp) -> Result<(), StoreError> {
+    async fn attach(&self, call_id: &CallId, mailbox: &Mailbox) -> Result<(), StoreError> {
         loop {
             let Some(found) = self.find_call(call_id).await? else { return Ok(()) };
             let call = &found.record.call;
             if call.state.has_ended() {
-                let after_it_listened = call.ended_at.is_some_and(|at| at >= since);
-                if after_it_listened && !self.shared.waiters.ended_here(call_id) {
-                    self.shared.waiters.tell(call_id, &CallNews::of_end(call));
-                }
+                // It may have ended before this process could be told.
+                mailbox.put(CallNews::Doubtful);
                 return Ok(());
             }
             if found.record.tells(&self.shared.process) {
@@ -175,9 +154,9 @@ impl CallWatch for Listener {
     async fn next(&mut self) -> CallNews {
         if !self.attaching && !self.mailbox.answer_comes_here.load(Ordering::Acquire) {
             self.attaching = true;
-            let (store, call_id, since) = (self.store.clone(), self.call_id.clone(), self.since);
+            let (store, call_id, mailbox) = (self.store.clone(), self.call_id.clone(), Arc::clone(&self.mailbox));
             tokio::spawn(async move {
-                if let Err(error) = store.attach(&call_id, since).await {
+                if let Err(error) = store.attach(&call_id, &mailbox).await {
                     tracing::debug!(%call_id, %error, "the end of a call may not be heard here; its waiter looks at it");
                 }
             });

@@ -4,6 +4,11 @@
 //! set before it is defined, and once more after: a crash in between leaves a name without a definition, which nobody sees and the next
 //! register repairs; and a `forget` that runs beside it cannot take the name of a function that was just defined. A name stays in the set
 //! while the function has calls, so that whoever walks the set for what is due finds them even after the function was forgotten.
+//!
+//! A function that is spread is defined in each of its partitions, the first one first. A caller that finds no definition in another one
+//! uses the first, so that a crash between two of them loses nothing; the next register or heartbeat of a worker completes the rest.
+
+use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use redis::Value;
@@ -15,6 +20,7 @@ use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR};
 
 use super::reply::{arguments, command, done, half_done, instant, next, read};
 use super::scripts;
+use crate::calls::change::Change;
 use crate::calls::partition::Partition;
 use crate::calls::record::Record;
 use crate::definition::{function_member, read_definition, read_shard_member, shard_member, write_definition};
@@ -22,6 +28,8 @@ use crate::legacy::is_legacy_worker;
 use crate::link::trouble;
 use crate::store::RedisStore;
 
+/// How many running calls are read at once.
+const RUNNING_AT_ONCE: usize = 200;
 /// How many functions are looked at in one breath.
 const VIEWS_AT_ONCE: usize = 64;
 
@@ -61,6 +69,9 @@ impl RedisStore {
             let of_shard = self.write_shard_offer(function, shard, mode, offered.as_ref()).await?;
             changed = Changed { definition: changed.definition || of_shard.definition, offer: changed.offer || of_shard.offer };
         }
+        self.shared.partitions.remember(&function.key);
+        // From now on calls go to all of them.
+        self.partition(&function.key).note_shards(spread_over);
         Ok(changed)
     }
 
@@ -90,7 +101,6 @@ impl RedisStore {
                 )));
             }
         }
-        self.partition(&function.key).note_shards(shards);
         Ok(shards)
     }
 
@@ -103,7 +113,10 @@ impl RedisStore {
     ) -> Result<Changed, StoreError> {
         let keys = self.shared.keys.shard(&function.key, shard);
         let add = command("SADD", &[self.shared.keys.functions(), shard_member(&function.key, shard)]);
-        done(self.shared.link.insist(std::slice::from_ref(&add)).await?)?;
+        // Callers read from the set how many partitions there are, so the others come in when calls can be sent to them.
+        if shard == 0 {
+            done(self.shared.link.insist(std::slice::from_ref(&add)).await?)?;
+        }
         let limit = |limit: Option<String>| limit.unwrap_or_default();
         let arguments = arguments![
             if shard == 0 { keys.group.as_str() } else { "" },
@@ -122,10 +135,43 @@ impl RedisStore {
         let names = [keys.definition.as_str(), stream, &keys.workers, &keys.calls, &keys.running, &held, &keys.legacy];
         let reply = self.shared.link.run(&scripts::OFFER, &names, &arguments).await?;
         let (definition, offer): (String, String) = read(reply)?;
-        if definition == "changed" {
+        if definition == "changed" || shard > 0 {
             self.shared.link.insist(&[add]).await.and_then(done).map_err(half_done)?;
         }
+        if let Some(Offered { worker, concurrency: Some(_) }) = offered
+            && offer == "changed"
+        {
+            self.count_what_it_holds(&self.shard(&function.key, shard), worker).await.map_err(half_done)?;
+        }
         Ok(Changed { definition: definition == "changed", offer: offer == "changed" })
+    }
+
+    /// A worker that leaves counting to the store from now on may hold calls that were not counted. If this process dies on the way, the
+    /// worker gets more calls than it has slots for, until those have ended.
+    async fn count_what_it_holds(&self, partition: &Arc<Partition>, worker: &WorkerId) -> Result<(), StoreError> {
+        let mut cursor = "0".to_owned();
+        loop {
+            let mut scan = command("ZSCAN", &[partition.keys.running.as_str(), &cursor]);
+            scan.arg("COUNT").arg(RUNNING_AT_ONCE);
+            let (next, running): (String, Vec<(String, f64)>) = read(self.shared.link.ask(&scan).await?)?;
+            let mut ids: Vec<CallId> = running.iter().filter_map(|(id, _)| CallId::new(id).ok()).collect();
+            while !ids.is_empty() {
+                let records = self.records(partition, &ids).await?.into_iter().flatten();
+                let is_uncounted = |record: &Record| record.call.holder.as_ref() == Some(worker) && !record.counted;
+                let records: Vec<Arc<Record>> = records.filter(is_uncounted).map(Arc::new).collect();
+                let count = |record: &Arc<Record>| {
+                    let counted = Record { counted: true, ..record.next(record.call.clone()) };
+                    Change::to(Arc::clone(record), counted)
+                };
+                let counted = self.apply(partition, records.iter().map(count).collect()).await?;
+                // A call that has changed meanwhile is looked at again.
+                ids = records.iter().zip(counted).filter(|(_, made)| !made).map(|(record, _)| record.call.call_id.clone()).collect();
+            }
+            if next == "0" {
+                return Ok(());
+            }
+            cursor = next;
+        }
     }
 
     pub(crate) async fn define_function(&self, function: &FunctionDefinition, mode: Definition) -> Result<(), StoreError> {
@@ -144,8 +190,12 @@ impl RedisStore {
     pub(crate) async fn forget_function(&self, function: &FunctionKey) -> Result<bool, StoreError> {
         // An old worker that has left says so to nobody, and one that came has not told us.
         self.look_at_peers_now(std::slice::from_ref(function)).await?;
-        // The first of its streams last: as long as it is known, so is the function.
-        for room in self.partitions(function).into_iter().rev() {
+        let rooms = self.partitions(function);
+        if !self.can_be_forgotten(&rooms).await? {
+            return Ok(false);
+        }
+        // The first of its partitions last: as long as it is known, so is the function.
+        for room in rooms.into_iter().rev() {
             let keys = &room.keys;
             let touched = [keys.definition.as_str(), &keys.workers, &keys.deadlines, &keys.dead, &keys.buckets];
             let reply: Vec<String> = read(self.shared.link.run(&scripts::FORGET, &touched, &arguments![keys.ended]).await?)?;
@@ -159,6 +209,20 @@ impl RedisStore {
             }
         }
         self.shared.news.publish_functions(1, &[]).await;
+        Ok(true)
+    }
+
+    /// Whether no partition of a function has a worker, an open call or a dead letter. The script looks again at each, as it forgets it.
+    async fn can_be_forgotten(&self, rooms: &[Arc<Partition>]) -> Result<bool, StoreError> {
+        let counts = |room: &Arc<Partition>| {
+            let keys = &room.keys;
+            [command("ZCARD", &[&keys.workers]), command("ZCARD", &[&keys.deadlines]), command("ZCARD", &[&keys.dead])]
+        };
+        for count in self.shared.link.ask_all(&rooms.iter().flat_map(counts).collect::<Vec<_>>()).await? {
+            if read::<u64>(count)? > 0 {
+                return Ok(false);
+            }
+        }
         Ok(true)
     }
 
@@ -180,9 +244,11 @@ impl RedisStore {
 
     /// The same with all their streams.
     pub(crate) async fn members_of_the_set(&self) -> Result<Vec<(FunctionKey, u16)>, StoreError> {
+        let reading = self.shared.partitions.begin_reading();
         let members: Vec<String> = read(self.shared.link.ask(&command("SMEMBERS", &[self.shared.keys.functions()])).await?)?;
         let mut members: Vec<(FunctionKey, u16)> = members.iter().filter_map(|member| read_shard_member(member)).collect();
         members.sort();
+        self.shared.partitions.have_read(reading, &members.iter().map(|(function, _)| function).collect());
         for (function, shard) in members.iter().filter(|(_, shard)| *shard > 0) {
             self.partition(function).note_shards(*shard);
         }
@@ -223,6 +289,7 @@ impl RedisStore {
     pub(crate) async fn view_function(&self, function: &FunctionKey) -> Result<Option<FunctionView>, StoreError> {
         let mut shards = self.partitions(function).into_iter();
         let Some(mut view) = self.view_partition(&self.partition(function)).await? else { return Ok(None) };
+        self.shared.partitions.remember(function);
         shards.next();
         for shard in shards {
             let Some(of_shard) = self.view_partition(&shard).await? else { continue };

@@ -13,7 +13,7 @@ use towpath_core::store::{Heartbeat, StoreError, StoreTrouble};
 use towpath_core::time::Timestamp;
 
 use super::reply::{command, next, read};
-use crate::definition::{OfferRecord, WorkerRecord, function_member, read_definition};
+use crate::definition::{OfferRecord, WorkerRecord, read_definition, shard_member};
 use crate::legacy::announce::Served;
 use crate::store::RedisStore;
 
@@ -141,26 +141,41 @@ impl RedisStore {
     /// Says again all that may have been lost: to an old worker that destroyed the group, to a key that expired, to a sweep that ran
     /// beside this heartbeat.
     async fn repeat_offers(&self, worker: &WorkerId, record: &WorkerRecord, now: Timestamp) -> Result<Heartbeat, StoreError> {
-        let commands: Vec<_> = record.offers.iter().flat_map(|offer| self.offer_again(worker, offer, now)).collect();
-        let mut replies = self.shared.link.insist(&commands).await?.into_iter();
-        let mut definitions = Vec::with_capacity(record.offers.len());
-        for _offer in &record.offers {
-            let definition: Option<Vec<u8>> = next(&mut replies)?;
-            let Some(definition) = definition else { return Ok(Heartbeat::Unknown) };
-            definitions.push(read_definition(&definition)?);
-            let (_listed, _heard, _offered): (Value, Value, Value) = (next(&mut replies)?, next(&mut replies)?, next(&mut replies)?);
+        let commands: Vec<_> = record.offers.iter().flat_map(|offer| self.offer_again(worker, offer, 0, now)).collect();
+        let definitions = self.defined(&commands, record.offers.len()).await?;
+        let Some(definitions) = definitions else { return Ok(Heartbeat::Unknown) };
+        let definitions = definitions.iter().map(|definition| read_definition(definition)).collect::<Result<Vec<_>, _>>()?;
+        let shards = definitions.iter().map(|definition| definition.limits.shards.unwrap_or(0));
+        let others: Vec<(&OfferRecord, u16)> =
+            record.offers.iter().zip(shards).flat_map(|(offer, shards)| (1..=shards).map(move |shard| (offer, shard))).collect();
+        let commands: Vec<_> = others.iter().flat_map(|(offer, shard)| self.offer_again(worker, offer, *shard, now)).collect();
+        if self.defined(&commands, others.len()).await?.is_none() {
+            return Ok(Heartbeat::Unknown);
         }
         self.announce(worker, &definitions, record.registered_at).await?;
         record.offers.iter().for_each(|offer| self.make_group_again(&offer.function));
         Ok(Heartbeat::Known)
     }
 
-    fn offer_again(&self, worker: &WorkerId, offer: &OfferRecord, now: Timestamp) -> [redis::Cmd; 4] {
-        let keys = self.shared.keys.function(&offer.function);
+    /// Says offers again, and returns the definitions that stand with them. `None`: one is missing.
+    async fn defined(&self, offers: &[redis::Cmd], count: usize) -> Result<Option<Vec<Vec<u8>>>, StoreError> {
+        let mut replies = self.shared.link.insist(offers).await?.into_iter();
+        let mut definitions = Vec::with_capacity(count);
+        for _offer in 0..count {
+            let definition: Option<Vec<u8>> = next(&mut replies)?;
+            let Some(definition) = definition else { return Ok(None) };
+            definitions.push(definition);
+            let (_listed, _heard, _offered): (Value, Value, Value) = (next(&mut replies)?, next(&mut replies)?, next(&mut replies)?);
+        }
+        Ok(Some(definitions))
+    }
+
+    fn offer_again(&self, worker: &WorkerId, offer: &OfferRecord, shard: u16, now: Timestamp) -> [redis::Cmd; 4] {
+        let keys = self.shared.keys.shard(&offer.function, shard);
         let field = format!("offer:{worker}");
         [
             command("HGET", &[keys.definition.as_str(), "definition"]),
-            command("SADD", &[self.shared.keys.functions(), function_member(&offer.function)]),
+            command("SADD", &[self.shared.keys.functions(), shard_member(&offer.function, shard)]),
             command("ZADD", &[keys.workers, now.as_millis().to_string(), worker.to_string()]),
             match offer.concurrency {
                 Some(concurrency) => command("HSET", &[keys.definition, field, concurrency.to_string()]),

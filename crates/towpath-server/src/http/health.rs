@@ -40,6 +40,9 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<&'static str, ApiEr
         return Err(ApiError::new(Code::Draining, "the server is stopping"));
     }
     app.probe().ask(&app).await?;
+    if !app.towpath().is_fit() {
+        return Err(ApiError::new(Code::Internal, "a task of this server panics each time that it is started; its log says which"));
+    }
     Ok("ready\n")
 }
 

@@ -78,6 +78,8 @@ impl Towpath {
         let function = submit.request.function.clone();
         let repeated = SubmitCall { fresh: false, ..submit.clone() };
         let mut first = Some(first);
+        let mut refused = Backoff::new(self.clock(), "call a function");
+        let mut was_refused = false;
         loop {
             let reply = self.retry_lost_replies_from(first.take(), || self.store().submit(repeated.clone())).await;
             let reply = reply.map_err(|error| {
@@ -101,6 +103,12 @@ impl Towpath {
                     if self.clock().now() >= find_until {
                         return Err(self.not_found(function).await);
                     }
+                    if was_refused {
+                        // The store knows the function and takes no call of it: asking without a pause would not help.
+                        let again_at = self.clock().now() + refused.next_pause();
+                        self.clock().sleep_until(again_at.min(find_until)).await;
+                    }
+                    was_refused = true;
                     self.find_function(&function, find_until).await?;
                     continue;
                 }

@@ -1,8 +1,10 @@
 //! Sends answers: whatever piled up while the last ones were under way goes in one move. No timer, so a lone answer goes at once.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use futures_util::FutureExt;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use towpath_core::call::Answer;
 use towpath_core::ids::DeliveryId;
@@ -10,6 +12,7 @@ use towpath_core::store::{CompleteCalls, Completed, StoreError};
 
 use super::backoff::Backoff;
 use super::desk::{Desk, Finished, Ticket};
+use super::supervised::note_panic;
 
 /// At most this many answers go in one move.
 const BATCH_MAX: usize = 256;
@@ -23,7 +26,9 @@ struct Pending {
     answer: Answer,
 }
 
-pub(crate) async fn run(desk: Arc<Desk>, mut finished: mpsc::UnboundedReceiver<Finished>) {
+/// Sends answers until all handlers are gone. Only one task at a time runs this.
+pub(crate) async fn run(desk: Arc<Desk>, finished: Arc<Mutex<mpsc::UnboundedReceiver<Finished>>>) {
+    let mut finished = finished.lock().await;
     let mut batch = Vec::new();
     let (mut under_way, mut in_trouble) = (JoinSet::new(), JoinSet::new());
     while finished.recv_many(&mut batch, BATCH_MAX).await > 0 {
@@ -108,9 +113,14 @@ async fn send_singly(desk: &Desk, pending: Vec<Pending>, cause: &str) {
     }
 }
 
+/// A panic of the store counts as a lost reply, so that the answers are sent again.
 async fn complete(desk: &Desk, pending: &[Pending]) -> Result<Vec<Completed>, StoreError> {
     let answers = pending.iter().map(|answer| (answer.delivery.clone(), answer.answer.clone())).collect();
-    desk.store().complete(CompleteCalls { worker: desk.worker_id().clone(), answers }).await
+    let complete = desk.store().complete(CompleteCalls { worker: desk.worker_id().clone(), answers });
+    AssertUnwindSafe(complete).catch_unwind().await.unwrap_or_else(|_panic| {
+        note_panic("answerer");
+        Err(StoreError::Unknown("the store panicked".to_owned()))
+    })
 }
 
 fn log_lost(pending: &[Pending], replies: &[Completed]) {

@@ -18,6 +18,7 @@ use towpath_core::time::Timestamp;
 use towpath_core::worker::RegisterWorker;
 
 use super::permits::{FunctionPermits, Permits};
+use super::supervised::Health;
 use crate::Towpath;
 use crate::handler::RawHandler;
 use crate::limits::Turns;
@@ -55,6 +56,8 @@ pub(crate) struct Desk {
     held: Mutex<Held>,
     /// Told whenever something left the desk.
     pub(crate) left: Notify,
+    /// Whether its actors can do their work.
+    pub(crate) health: Arc<Health>,
     /// Handlers that are over and whose answers are not kept yet.
     unsent: AtomicUsize,
     finished: mpsc::UnboundedSender<Finished>,
@@ -144,8 +147,8 @@ impl Desk {
         let (finished, finishing) = mpsc::unbounded_channel();
         let by_key = served.iter().map(|served| (served.key.clone(), Arc::clone(served))).collect();
         let permits = Permits::new(concurrency);
-        let (held, left) = (Mutex::default(), Notify::new());
-        let desk = Self { towpath, introduction, timing, served, by_key, permits, held, left, unsent: AtomicUsize::new(0), finished };
+        let (held, left, health, unsent) = (Mutex::default(), Notify::new(), Arc::default(), AtomicUsize::new(0));
+        let desk = Self { towpath, introduction, timing, served, by_key, permits, held, left, health, unsent, finished };
         (Arc::new(desk), finishing)
     }
 

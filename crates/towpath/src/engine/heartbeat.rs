@@ -12,6 +12,10 @@ pub(crate) async fn run(desk: Arc<Desk>) {
     let mut backoff = Backoff::new(desk.clock(), "send a heartbeat");
     loop {
         desk.clock().sleep_until(desk.clock().now() + HEARTBEAT_EVERY).await;
+        if !desk.health.is_fit(desk.clock().now()) {
+            tracing::error!(worker = %desk.worker_id(), "the worker does not say that it is healthy: one of its tasks does not run");
+            continue;
+        }
         loop {
             match beat(&desk).await {
                 Ok(()) => {

@@ -11,6 +11,7 @@
 //! | [`renewer`] | per worker: prolongs the leases of long calls, hears of cancellations |
 //! | [`heartbeat`] | per worker: says that it is alive |
 //!
+//! [`supervised`] starts an actor again that has panicked.
 //! [`desk`] is what the actors of one worker share, [`permits`] and [`aside`] say how many handlers run at once.
 //!
 //! A worker starts its actors after it is registered. It stops claiming first, then waits for its handlers while leases are renewed and
@@ -26,6 +27,7 @@ pub(crate) mod heartbeat;
 pub(crate) mod permits;
 pub(crate) mod registrar;
 pub(crate) mod renewer;
+pub(crate) mod supervised;
 pub(crate) mod timekeeper;
 pub(crate) mod turns;
 
@@ -34,20 +36,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
 use towpath_core::clock::Clock;
 use towpath_core::store::Store;
+use towpath_core::time::Timestamp;
 
+use self::supervised::{Health, supervise};
 use crate::functions::FunctionCache;
 
 /// The loops of one store handle. Dropping it stops them.
 pub(crate) struct Engine {
     loops: Mutex<JoinSet<()>>,
+    health: Arc<Health>,
 }
 
 impl Engine {
     pub(crate) fn start(store: &Arc<dyn Store>, clock: &Arc<dyn Clock>, functions: &Arc<FunctionCache>) -> Self {
         let mut loops = JoinSet::new();
-        loops.spawn(timekeeper::run(Arc::clone(store), Arc::clone(clock)));
-        loops.spawn(registrar::run(Arc::clone(store), Arc::clone(clock), Arc::clone(functions)));
-        Self { loops: Mutex::new(loops) }
+        let health = Arc::new(Health::default());
+        loops.spawn(supervise("timekeeper", Arc::clone(clock), Arc::clone(&health), {
+            let (store, clock) = (Arc::clone(store), Arc::clone(clock));
+            move || timekeeper::run(Arc::clone(&store), Arc::clone(&clock))
+        }));
+        loops.spawn(supervise("registrar", Arc::clone(clock), Arc::clone(&health), {
+            let (store, clock, functions) = (Arc::clone(store), Arc::clone(clock), Arc::clone(functions));
+            move || registrar::run(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&functions))
+        }));
+        Self { loops: Mutex::new(loops), health }
+    }
+
+    /// Whether timers are fired and changes of functions are heard.
+    pub(crate) fn is_fit(&self, now: Timestamp) -> bool {
+        self.health.is_fit(now)
     }
 
     /// Stops the loops and waits until they have stopped.

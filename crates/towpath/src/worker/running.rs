@@ -3,14 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
-use tokio::sync::mpsc;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use towpath_core::names::WorkerId;
 
 use crate::batches::InProcess;
 use crate::engine::desk::{Desk, Finished};
+use crate::engine::supervised::supervise;
 use crate::engine::{answerer, claimer, heartbeat, renewer};
 
 /// A worker that serves its functions. [`drain`](RunningWorker::drain) it to leave in good order; dropped, it falls silent at once, and
@@ -36,12 +38,23 @@ pub struct DrainReport {
 
 impl RunningWorker {
     pub(crate) fn start(desk: Arc<Desk>, finished: mpsc::UnboundedReceiver<Finished>, receivers: Vec<InProcess>) -> Self {
+        let supervised = |name, start: fn(Arc<Desk>) -> BoxFuture<'static, ()>| {
+            let desk = Arc::clone(&desk);
+            supervise(name, Arc::clone(desk.clock()), Arc::clone(&desk.health), move || start(Arc::clone(&desk)))
+        };
         let mut actors = JoinSet::new();
-        actors.spawn(answerer::run(Arc::clone(&desk), finished));
-        actors.spawn(renewer::run(Arc::clone(&desk)));
-        actors.spawn(heartbeat::run(Arc::clone(&desk)));
+        actors.spawn(supervised("renewer", |desk| renewer::run(desk).boxed()));
+        actors.spawn(supervised("heartbeat", |desk| heartbeat::run(desk).boxed()));
+        let finished = Arc::new(Mutex::new(finished));
+        actors.spawn(supervise("answerer", Arc::clone(desk.clock()), Arc::clone(&desk.health), {
+            let desk = Arc::clone(&desk);
+            move || answerer::run(Arc::clone(&desk), Arc::clone(&finished))
+        }));
         let stop_claiming = CancellationToken::new();
-        let claimer = tokio::spawn(claimer::run(Arc::clone(&desk), stop_claiming.clone()));
+        let claimer = tokio::spawn(supervise("claimer", Arc::clone(desk.clock()), Arc::clone(&desk.health), {
+            let (desk, stop) = (Arc::clone(&desk), stop_claiming.clone());
+            move || claimer::run(Arc::clone(&desk), stop.clone())
+        }));
         Self { desk, stop_claiming, claimer, actors, receivers }
     }
 

@@ -12,6 +12,7 @@ use towpath::{
     StoreTrouble, VirtualClock, WorkerBuilder, WorkerError,
 };
 use towpath_conformance::model::ModelStore;
+use towpath_core::clock::Clock;
 
 /// How many calls the scenario makes itself; nested ones come on top.
 const CALLS: u32 = 20;
@@ -226,4 +227,94 @@ async fn an_answer_outlasts_a_store_in_trouble() {
     assert_eq!(test.finish(call).await.unwrap(), Ok(7));
     test.settle().await;
     assert_eq!((runs.get(), worker.held()), (1, 0));
+}
+
+fn faulty() -> (Arc<FaultyStore>, TestTowpath) {
+    let clock = VirtualClock::new();
+    let model: Arc<dyn Store> = Arc::new(ModelStore::new(Arc::new(clock.clone())));
+    let store = FaultyStore::new(model, Which::None, When::Before);
+    let test = TestTowpath::with_store(Arc::<FaultyStore>::clone(&store), clock);
+    (store, test)
+}
+
+#[tokio::test]
+async fn a_task_that_panics_is_started_again_and_no_call_notices() {
+    for name in ["renew", "complete", "heartbeat", "claim", "fire_due", "functions_changed"] {
+        let (store, test) = faulty();
+        let runs = Count::default();
+        let (counter, clock) = (runs.clone(), test.virtual_clock().clone());
+        let slow = move |n: i64, ctx: CallContext| {
+            let (counter, clock) = (counter.clone(), clock.clone());
+            async move {
+                counter.add();
+                clock.sleep_until(clock.now() + seconds(100)).await;
+                let busy = HandlerError::retryable("busy", "the first attempt always fails");
+                if ctx.attempt() == 1 { Err(busy) } else { Ok(n) }
+            }
+        };
+        let worker = test.worker().function("slow", slow).start().await.unwrap();
+        test.settle().await;
+        store.panic_of(name, 1);
+        if name == "functions_changed" {
+            store.inner().define(towpath_conformance::words::definition("another")).await.unwrap();
+        }
+        let result = test.finish(test.call::<i64, _>("slow", &7).timeout(seconds(400))).await;
+        assert_eq!((result, runs.get()), (Ok(7), 2), "{name}");
+        assert_eq!(store.panics_left(), 0, "{name} has panicked");
+        let asked = store.count(name);
+        assert_eq!(test.finish(test.call::<i64, _>("slow", &8).timeout(seconds(400))).await, Ok(8), "{name}");
+        if name == "functions_changed" {
+            store.inner().define(towpath_conformance::words::definition("a third")).await.unwrap();
+            test.settle().await;
+        }
+        assert!(store.count(name) > asked, "{name} is asked for again");
+        assert!(store.inner().workers().await.unwrap()[0].healthy, "{name}");
+        test.finish(worker.drain()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_cannot_renew_its_leases_does_not_say_that_it_is_healthy() {
+    let (store, test) = faulty();
+    let clock = test.virtual_clock().clone();
+    let slow = move |(): (), _: CallContext| {
+        let clock = clock.clone();
+        async move {
+            clock.sleep_until(clock.now() + seconds(300)).await;
+            Ok::<_, HandlerError>(())
+        }
+    };
+    let _worker = test.worker().function("slow", slow).start().await.unwrap();
+    store.panic_of("renew", u32::MAX);
+    let _call = start(test.call::<(), _>("slow", &()).timeout(seconds(400)));
+    test.advance(seconds(120)).await;
+    assert!(!store.inner().workers().await.unwrap().iter().any(|worker| worker.healthy), "its renewer does not run");
+    store.panic_of("renew", 0);
+    test.advance(seconds(60)).await;
+    assert!(store.inner().workers().await.unwrap()[0].healthy, "it runs again");
+}
+
+#[tokio::test]
+async fn a_process_that_cannot_fire_timers_says_so() {
+    let (store, test) = faulty();
+    test.settle().await;
+    assert!(test.is_fit());
+    store.panic_of("fire_due", u32::MAX);
+    store.inner().define(towpath_conformance::words::definition("add")).await.unwrap();
+    store.inner().submit(towpath_conformance::words::new_call("c-1", "add")).await.unwrap();
+    test.advance(seconds(120)).await;
+    assert!(!test.is_fit(), "its timekeeper does not run");
+    store.panic_of("fire_due", 0);
+    test.advance(seconds(60)).await;
+    assert!(test.is_fit(), "it runs again");
+}
+
+#[tokio::test]
+async fn a_function_that_is_known_and_takes_no_call_is_not_asked_without_a_pause() {
+    let (store, test) = faulty();
+    store.inner().define(towpath_conformance::words::definition("odd")).await.unwrap();
+    store.know_no_function();
+    let result = test.finish(test.call::<(), _>("odd", &()).wait_for_function(seconds(5))).await;
+    assert!(matches!(&result, Err(CallError::FunctionNotFound { .. })), "{result:?}");
+    assert!((3..20).contains(&store.submits().len()), "{} submits", store.submits().len());
 }

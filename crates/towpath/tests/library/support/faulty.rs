@@ -5,6 +5,7 @@ mod locks;
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -63,6 +64,10 @@ pub(crate) struct FaultyStore {
     trouble: Mutex<Option<StoreTrouble>>,
     /// The one move that fails at present.
     trouble_of: Mutex<Option<&'static str>>,
+    /// The move that panics, and how many times it still does.
+    panic_of: Mutex<Option<(&'static str, u32)>>,
+    /// No call is taken, as if its function were not known.
+    knows_no_function: AtomicBool,
     log: Mutex<Log>,
 }
 
@@ -78,7 +83,16 @@ struct Log {
 
 impl FaultyStore {
     pub(crate) fn new(store: Arc<dyn Store>, which: Which, when: When) -> Arc<Self> {
-        Arc::new(Self { store, which, when, trouble: Mutex::default(), trouble_of: Mutex::default(), log: Mutex::default() })
+        Arc::new(Self {
+            store,
+            which,
+            when,
+            trouble: Mutex::default(),
+            trouble_of: Mutex::default(),
+            panic_of: Mutex::default(),
+            knows_no_function: AtomicBool::new(false),
+            log: Mutex::default(),
+        })
     }
 
     /// From now on everything fails with this, or nothing.
@@ -89,6 +103,21 @@ impl FaultyStore {
     /// From now on this move fails, or none.
     pub(crate) fn set_trouble_of(&self, name: Option<&'static str>) {
         *self.trouble_of.lock().unwrap() = name;
+    }
+
+    /// This move panics so many times from now on.
+    pub(crate) fn panic_of(&self, name: &'static str, times: u32) {
+        *self.panic_of.lock().unwrap() = Some((name, times));
+    }
+
+    /// How many times a move still has to panic.
+    pub(crate) fn panics_left(&self) -> u32 {
+        self.panic_of.lock().unwrap().map_or(0, |(_, times)| times)
+    }
+
+    /// From now on no call is taken, as if its function were not known.
+    pub(crate) fn know_no_function(&self) {
+        self.knows_no_function.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn inner(&self) -> &Arc<dyn Store> {
@@ -125,6 +154,7 @@ impl FaultyStore {
             log.faults += usize::from(fails);
             fails
         };
+        self.panic_if_asked_to(name);
         if let Some(trouble) = self.trouble.lock().unwrap().clone() {
             return Err(StoreError::Unavailable(trouble));
         }
@@ -139,6 +169,17 @@ impl FaultyStore {
         reply
     }
 
+    fn panic_if_asked_to(&self, name: &str) {
+        let panics = match &mut *self.panic_of.lock().unwrap() {
+            Some((of, times)) if *of == name && *times > 0 => {
+                *times -= 1;
+                true
+            }
+            _ => false,
+        };
+        assert!(!panics, "{name} was made to panic");
+    }
+
     fn note_end(&self, ended: &Ended) {
         *self.log.lock().unwrap().ends.entry(ended.call_id.clone()).or_default() += 1;
     }
@@ -148,6 +189,10 @@ impl FaultyStore {
 impl CallStore for FaultyStore {
     async fn submit(&self, call: SubmitCall) -> Result<Submitted, StoreError> {
         self.log.lock().unwrap().submits.push((call.call_id.clone(), call.fresh));
+        if self.knows_no_function.load(Ordering::Relaxed) {
+            assert!(self.submits().len() < 1_000, "the call is sent without a pause");
+            return Ok(Submitted::UnknownFunction);
+        }
         self.make("submit", self.store.submit(call)).await
     }
 
