@@ -17,6 +17,7 @@ use towpath_core::time::Timestamp;
 use crate::calls::change::{Change, ended};
 use crate::calls::partition::Partition;
 use crate::calls::record::Record;
+use crate::legacy::Looks;
 use crate::pause::pause;
 use crate::quick::QuickMap;
 use crate::script::{Args, DUE};
@@ -124,6 +125,7 @@ impl RedisStore {
         }
         let mut changes = Vec::with_capacity(batch.len());
         let mut policies: QuickMap<String, u32> = QuickMap::default();
+        let mut looks = Looks::default();
         for due in batch {
             let Due { partition, record, at } = due;
             let max_deliveries = match policies.get(&partition.member) {
@@ -133,7 +135,7 @@ impl RedisStore {
                     *policies.entry(partition.member.clone()).or_insert(policy.max_deliveries)
                 }
             };
-            let record = self.seen_by_legacy_workers(&partition, record, now).await?;
+            let record = self.seen_by_legacy_workers(&partition, record, now, &mut looks).await?;
             let (after, reply) = step(record.call.clone(), CallCommand::ComeDue { max_deliveries }, now);
             if reply == CallReply::Moved {
                 changes.push((partition, Change::new(record, after)));
