@@ -64,6 +64,15 @@ local function last_generated(stream)
   end
 end
 
+-- Notes which consumers hold which entries, of these that are pending. `before`: the note that is there.
+local function note_held(legacy, found, before)
+  local held = {}
+  for i, one in ipairs(found) do held[i] = { one[1], one[2] } end
+  local text = #held > 0 and cjson.encode(held)
+  if text and before ~= text then call('HSET', legacy, 'pending', text) end
+  if not text and before then call('HDEL', legacy, 'pending') end
+end
+
 -- Gives entries back to the consumers that held them in the group that was destroyed, so that they can acknowledge them.
 local function hold_again(stream, group, text)
   local held, of = {}, {}
@@ -117,4 +126,5 @@ local function ensure_group(stream, group, legacy, now)
     hold_again(stream, group, pending)
   end
   call('HSET', legacy, 'watermark', start)
+  note_held(legacy, call('XPENDING', stream, group, '-', '+', PENDING_MAX), pending)
 end

@@ -75,20 +75,17 @@ local function tend()
     ensure_group(stream, group, legacy, ARGV[2])
     local about, groups = about_group(stream, group)
     last = about['last-delivered-id']
-    local found, held = call('XPENDING', stream, group, '-', '+', PENDING_MAX), {}
+    local found = call('XPENDING', stream, group, '-', '+', PENDING_MAX)
     for _, one in ipairs(found) do
       local n = #pending
       pending[n + 1], pending[n + 2], pending[n + 3] = one[1], one[2], one[3]
-      held[#held + 1] = { one[1], one[2] }
     end
     if #found == PENDING_MAX then horizon = found[PENDING_MAX][1] end
     local seen = call('HMGET', legacy, 'watermark', 'pending', 'missed')
     missed = seen[3] or ''
     if groups == 1 and call('XLEN', stream) > 0 then trim(last, found, horizon, seen[2], seen[3]) end
-    local text = #held > 0 and cjson.encode(held)
     if seen[1] ~= last then call('HSET', legacy, 'watermark', last) end
-    if text and seen[2] ~= text then call('HSET', legacy, 'pending', text) end
-    if not text and seen[2] then call('HDEL', legacy, 'pending') end
+    note_held(legacy, found, seen[2])
     length = call('XLEN', stream)
     -- The server does not always know how many are unread: it may say none, or nothing.
     if length > 0 and (about.lag ~= 0 or length > #found) then unread = '1' end

@@ -198,3 +198,33 @@ impl BlockingRead for Pop {
         store.shared.legacy.replies.changes.subscribe()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use towpath_core::clock::VirtualClock;
+    use towpath_core::names::FunctionKey;
+    use towpath_redis_testing::RedisServer;
+
+    use super::*;
+    use crate::options::RedisOptions;
+
+    #[tokio::test]
+    async fn replies_to_calls_that_are_not_exported_any_more_are_not_awaited() {
+        let (server, clock) = (RedisServer::start(), VirtualClock::new());
+        let options = RedisOptions::standalone("127.0.0.1", server.port());
+        let store = RedisStore::open_by_clock(options, Arc::new(clock.clone())).await.unwrap();
+        let [one, other] = ["one", "other"].map(|name| store.partition(&FunctionKey::global(name.parse().unwrap())));
+        let until = store.shared.now() + Duration::from_secs(3_600);
+        for number in 0..600 {
+            let call_id = CallId::new(format!("call-{number}")).unwrap();
+            store.await_reply(&one, &call_id, &format!("function:response:{call_id}"), until);
+        }
+        store.await_reply(&other, &CallId::new("call").unwrap(), "function:response:call", until);
+        let awaited = || store.shared.legacy.replies.lock().len();
+        store.tend(&one).await.unwrap();
+        assert_eq!(awaited(), 601, "they may be about to be exported");
+        clock.advance(EXPORTED_WITHIN);
+        store.tend(&one).await.unwrap();
+        assert_eq!(awaited(), 1, "none of them is exported");
+    }
+}
