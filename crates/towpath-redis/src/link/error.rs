@@ -151,7 +151,7 @@ mod tests {
             ("NOPERM this user has no permissions to run the 'get' command", "--print-acl"),
             ("NOAUTH Authentication required.", "redis://user:password@host"),
             ("WRONGPASS invalid username-password pair or user is disabled.", "check those in the URL"),
-            ("WRONGTYPE Operation against a key holding the wrong kind of value", "refused the command"),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", "rename or delete it"),
         ];
         for (line, advice) in advised {
             let said = said(line);

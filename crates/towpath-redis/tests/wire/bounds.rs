@@ -1,7 +1,9 @@
 //! What legacy peers leave behind in months, and what they put into a stream at once, costs Towpath and Redis a bounded effort, and runs nothing again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use towpath::{CallError, Towpath};
 use towpath_redis::Timing;
@@ -148,18 +150,22 @@ async fn a_few_hundred_calls_are_exported_at_once_and_the_others_follow() {
 async fn calls_are_not_exported_while_memory_is_full() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;
-    rig.define(&towpath).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let ours = Ours::new().behind(&gate).concurrency(1);
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    let busy = call(&towpath);
+    runs.reach(1).await;
+    seems_to_serve(&rig, "worker-1", rig.now_ms());
+    until("the legacy worker is seen", SOON, || !rig.cli(&["ZSCORE", &own("workers"), "legacy:worker-1"]).is_empty());
     let calls: Vec<_> = (0..5).map(|_| call(&towpath)).collect();
     until("they wait", SOON, || rig.waiting() == 5);
-    seems_to_serve(&rig, "worker-1", rig.now_ms());
     rig.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    let before: usize = rig.cli(&["XLEN", STREAM]).parse().expect("a number");
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let after: usize = rig.cli(&["XLEN", STREAM]).parse().expect("a number");
-    assert_eq!(after, before, "an exported call stands in Redis twice");
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert_eq!(rig.cli(&["XLEN", STREAM]), "0", "an exported call stands in Redis twice");
     rig.cli(&["CONFIG", "SET", "maxmemory", "0"]);
     until("they are exported", SOON, || rig.cli(&["XLEN", STREAM]) == "5");
-    calls.iter().for_each(JoinHandle::abort);
+    calls.iter().chain([&busy]).for_each(JoinHandle::abort);
 }
 
 #[tokio::test(flavor = "multi_thread")]
