@@ -160,3 +160,29 @@ impl RedisStore {
 fn acknowledge(partition: &Partition, place: Place) -> Cmd {
     command("XACK", &[partition.keys.stream.clone(), partition.keys.group.clone(), place.to_string()])
 }
+
+#[cfg(test)]
+mod tests {
+    use towpath_core::clock::VirtualClock;
+    use towpath_redis_testing::RedisServer;
+
+    use super::*;
+    use crate::options::RedisOptions;
+
+    #[tokio::test]
+    async fn a_consumer_that_holds_an_entry_is_not_removed() {
+        let server = RedisServer::start();
+        let options = RedisOptions::standalone("127.0.0.1", server.port());
+        let store = RedisStore::open_by_clock(options, Arc::new(VirtualClock::new())).await.unwrap();
+        server.cli(&["XGROUP", "CREATE", "s", "g", "$", "MKSTREAM"]);
+        server.cli(&["XGROUP", "CREATECONSUMER", "s", "g", "idle"]);
+        server.cli(&["XADD", "s", "*", "callId", "a"]);
+        server.cli(&["XREADGROUP", "GROUP", "g", "busy", "STREAMS", "s", ">"]);
+        let mut args = Args::default();
+        ["g", "idle", "busy", "unknown"].iter().for_each(|word| args.push(word));
+        store.shared.link.run_args(&CONSUMERS, &["s"], &args).await.unwrap();
+        let left = server.cli(&["XINFO", "CONSUMERS", "s", "g"]);
+        assert!(left.contains("busy") && !left.contains("idle\n") && !left.contains("unknown"), "{left}");
+        assert_eq!(server.cli(&["XPENDING", "s", "g"]).lines().next(), Some("1"));
+    }
+}

@@ -120,7 +120,7 @@ async fn a_call_beyond_the_pending_entries_that_are_looked_at_is_left_to_its_wor
     rig.cli(&["LPUSH", &reply_list(call_id), "{\"success\":true,\"data\":{\"sum\":42}}"]);
     assert_eq!(calling.await.expect("it does not panic"), Ok(Sum { sum: 42 }));
     legacy.order("leave").await;
-    assert_eq!(legacy.took().await, Vec::<String>::new(), "it is given to nobody else");
+    assert_eq!(legacy.took().await, Vec::<String>::new(), "its worker holds it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
