@@ -118,7 +118,8 @@ local function ensure_group(stream, group, legacy, now)
     watermark, pending, missed = nil, nil, nil
   end
   local oldest = string.format('%.0f-0', math.max(0, tonumber(now) - DELIVERED_WITHIN_MS))
-  local start = is_made and oldest or last
+  local start = last
+  if is_made and is_after(last, oldest) then start = oldest end
   if watermark and is_after(watermark, start) then start = watermark end
   if start ~= last then call('XGROUP', 'SETID', stream, group, start) end
   if watermark then

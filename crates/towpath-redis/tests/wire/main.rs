@@ -35,7 +35,7 @@ planted::planted! {
         "legacy/export.lua", "unpack(ARGV, at + 3, at + 2 + words)" => "unpack(ARGV, at + 3, at + 2 + 12)",
         "pairings::a_legacy_worker_is_sent_all_seven_fields_and_a_list_of_the_calls_own";
     rule_7_a_group_that_is_made_again_from_0_is_noticed:
-        "legacy/group.lua", "is_made and oldest or last" => "is_made and '0-0' or last",
+        "legacy/group.lua", "is_after(last, oldest) then start = oldest end" => "true then start = '0-0' end",
         "bounds::a_long_history_is_not_given_to_a_legacy_worker";
     rule_7_a_group_that_is_made_again_before_the_watermark_is_noticed:
         "legacy/group.lua", "is_after(watermark, start) then start = watermark end" => "is_after(watermark, start) then start = start end",
