@@ -60,7 +60,7 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
     of("hgetall", CALLS, "HGETALL KEY"),
     of("hexists", CALLS, "HEXISTS KEY a"),
     of("hlen", CALLS, "HLEN KEY"),
-    of("hkeys", CALLS, "HKEYS KEY"),
+    of("hstrlen", "calls are exported for legacy workers in portions", "HSTRLEN KEY a"),
     of("hscan", "repair looks at some calls at a time", "HSCAN KEY 0"),
     of("zscan", "a worker's running calls are counted some at a time", "ZSCAN KEY 0"),
     of("type", "scripts and the doctor look whether keys hold what they should", "TYPE KEY"),

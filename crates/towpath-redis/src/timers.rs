@@ -17,6 +17,7 @@ use towpath_core::time::Timestamp;
 use crate::calls::change::{Change, ended};
 use crate::calls::partition::Partition;
 use crate::calls::record::Record;
+use crate::legacy::Looks;
 use crate::pause::pause;
 use crate::quick::QuickMap;
 use crate::script::{Args, DUE};
@@ -128,9 +129,10 @@ impl RedisStore {
         }
         let mut changes = Vec::with_capacity(batch.len());
         let mut policies: QuickMap<String, u32> = QuickMap::default();
+        let mut looks = Looks::default();
         for Due { partition, record, at } in batch {
             // The trouble of one call, or of its function, keeps no other from its timer. What was put off is due again in two seconds.
-            let decided = match self.decide(&partition, record, &mut policies, now).await {
+            let decided = match self.decide(&partition, record, &mut policies, &mut looks, now).await {
                 Ok(decided) => decided,
                 Err(error) => {
                     tracing::warn!(function = %partition.function, %error, "what is due of this function could not be decided; trying again");
@@ -165,6 +167,7 @@ impl RedisStore {
         partition: &Arc<Partition>,
         record: Arc<Record>,
         policies: &mut QuickMap<String, u32>,
+        looks: &mut Looks,
         now: Timestamp,
     ) -> Result<Decided, StoreError> {
         let max_deliveries = match policies.get(&partition.member) {
@@ -174,7 +177,7 @@ impl RedisStore {
                 *policies.entry(partition.member.clone()).or_insert(policy.max_deliveries)
             }
         };
-        let record = self.seen_by_legacy_workers(partition, record, now).await?;
+        let record = self.seen_by_legacy_workers(partition, record, now, looks).await?;
         let (after, reply) = step(record.call.clone(), CallCommand::ComeDue { max_deliveries }, now);
         Ok(if reply == CallReply::Moved { Decided::Moved(Change::new(record, after)) } else { Decided::NotDue(record) })
     }

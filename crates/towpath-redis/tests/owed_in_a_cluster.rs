@@ -133,3 +133,16 @@ fn a_reply_that_the_node_of_its_list_refuses_for_now_is_given_later() {
     caller.of_list.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     caller.check_answered();
 }
+
+#[test]
+fn a_key_of_another_program_under_the_name_of_a_reply_list_does_not_expire() {
+    let rig = ClusterRig::start();
+    let process = Process::start(&rig);
+    let caller = Legacy::call(&rig);
+    process.until_a_call_begins();
+    caller.of_list.cli(&["SET", &caller.list, "a text"]);
+    process.gate.add_permits(1);
+    until("the call has ended", SOON, || caller.of_call.cli(&["KEYS", "towpath:ended:*"]).contains("towpath:ended:"));
+    until("nothing is owed any more", SOON, || !caller.is_owed());
+    assert_eq!(caller.of_list.cli(&["TTL", &caller.list]).trim(), "-1");
+}

@@ -2,8 +2,9 @@
 --
 -- The hash `legacy` of a function remembers what a new group does not know:
 --   watermark   the last entry that was delivered
---   pending     JSON: {{entry, consumer}, ..}, what consumers held when the stream was last looked at
---   o:<entry>   `since consumer`: an orphan, an entry whose group was destroyed while it was held, or made again behind it (no consumer)
+--   pending     JSON: {{entry, consumer}, ..}, the entries that consumers held when the stream was last looked at
+--   missed      JSON: {{from, next, to}, ..}, ranges of entries that a group made later begins behind: those after `from`, up to `to`. Entries
+--               after `next` still have to be imported
 --   r:<call>    the entry of a call that a legacy worker runs
 -- A consumer that never reads marks a group that was seen: in a group that another peer has made again it is missing.
 
@@ -16,7 +17,11 @@ local function wrong_kind(keys)
   has_written = true
 end
 
-local MARK, ORPHANS_MAX = 'towpath-seen', 1000
+local MARK, PENDING_MAX, MISSED_MAX = 'towpath-seen', 400, 32
+-- A group that Towpath makes begins this long ago at most. Legacy peers never remove the entries of finished calls, and legacy workers look at no
+-- deadline: from the start of the stream, or from a watermark of last week, they would run all of them again. Legacy callers wait for five
+-- minutes by default, so that an older entry has no caller any more.
+local DELIVERED_WITHIN_MS = 300000
 
 -- An entry's record field, and the sequence of its call.
 local EXPORTED, SEQUENCE = '^[^\n]*\n[^\n]*\t([^\t\n]*)\n', '^[^\n]*\n(%d+)\t'
@@ -51,31 +56,76 @@ local function about_group(stream, group)
   return found, #groups
 end
 
--- Makes the group if it is missing, from the watermark. Entries that were held, or that a group of another peer begins behind, become orphans.
+-- The last entry that the stream ever had. Asked only if the group does not tell it: this reads two whole entries.
+local function last_generated(stream)
+  local info = call('XINFO', 'STREAM', stream)
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' then return info[i + 1] end
+  end
+end
+
+-- Notes which consumers hold which entries, of these that are pending. `before`: the note that is there.
+local function note_held(legacy, found, before)
+  local held = {}
+  for i, one in ipairs(found) do held[i] = { one[1], one[2] } end
+  local text = #held > 0 and cjson.encode(held)
+  if text and before ~= text then call('HSET', legacy, 'pending', text) end
+  if not text and before then call('HDEL', legacy, 'pending') end
+end
+
+-- Gives entries back to the consumers that held them in the group that was destroyed, so that they can acknowledge them.
+local function hold_again(stream, group, text)
+  local held, of = {}, {}
+  for _, one in ipairs(call('XPENDING', stream, group, '-', '+', PENDING_MAX)) do held[one[1]] = true end
+  for _, one in ipairs(decoded(text)) do
+    local entry, consumer = one[1], one[2]
+    if not held[entry] then
+      of[consumer] = of[consumer] or { group, consumer, 0 }
+      table.insert(of[consumer], entry)
+    end
+  end
+  for _, words in pairs(of) do
+    table.insert(words, 'FORCE')
+    table.insert(words, 'JUSTID')
+    call('XCLAIM', stream, unpack(words))
+  end
+end
+
+local function note_missed(legacy, text, from, to, oldest)
+  local ranges, first = decoded(text), is_after(oldest, from) and oldest or from
+  ranges[#ranges + 1] = { from, is_after(first, to) and to or first, to }
+  if #ranges > MISSED_MAX then table.remove(ranges, 1) end
+  call('HSET', legacy, 'missed', cjson.encode(ranges))
+end
+
+-- Makes the group if it is missing, and learns to know one that another peer has made. A group is never set backwards: a worker that reads
+-- from it would be given entries that were finished.
 local function ensure_group(stream, group, legacy, now)
   local planted = redis.pcall('XGROUP', 'CREATECONSUMER', stream, group, MARK)
   if planted == 0 then return end
-  local watermark, orphans = call('HGET', legacy, 'watermark'), decoded(call('HGET', legacy, 'pending'))
-  if planted == 1 then
-    if not watermark then return end
-    local last = about_group(stream, group)['last-delivered-id']
-    if is_after(watermark, last) then
-      call('XGROUP', 'SETID', stream, group, watermark)
-    else
-      local held = {}
-      for _, one in ipairs(call('XPENDING', stream, group, '-', '+', ORPHANS_MAX)) do held[one[1]] = true end
-      local missed = call('XRANGE', stream, '(' .. watermark, last, 'COUNT', ORPHANS_MAX)
-      for _, entry in ipairs(missed) do
-        if not held[entry[1]] then orphans[#orphans + 1] = { entry[1], '' } end
-      end
-      -- More than that are delivered by the group itself.
-      if #missed == ORPHANS_MAX then call('XGROUP', 'SETID', stream, group, missed[ORPHANS_MAX][1]) end
-    end
-  else
-    local made = redis.pcall('XGROUP', 'CREATE', stream, group, watermark or '0', 'MKSTREAM')
+  local is_made = planted ~= 1
+  if is_made then
+    local made = redis.pcall('XGROUP', 'CREATE', stream, group, '$', 'MKSTREAM')
     if type(made) == 'table' and made.err then error(made) end
     call('XGROUP', 'CREATECONSUMER', stream, group, MARK)
   end
-  for _, orphan in ipairs(orphans) do call('HSETNX', legacy, 'o:' .. orphan[1], now .. ' ' .. orphan[2]) end
-  if #orphans > 0 then call('HDEL', legacy, 'pending') end
+  local last = about_group(stream, group)['last-delivered-id']
+  local known = call('HMGET', legacy, 'watermark', 'pending', 'missed')
+  local watermark, pending, missed = known[1], known[2], known[3]
+  -- A stream that was deleted, and made again with smaller entries: what is known was about the first one.
+  if watermark and is_after(watermark, last) and (is_made or is_after(watermark, last_generated(stream))) then
+    call('HDEL', legacy, 'watermark', 'pending', 'missed')
+    watermark, pending, missed = nil, nil, nil
+  end
+  local oldest = string.format('%.0f-0', math.max(0, tonumber(now) - DELIVERED_WITHIN_MS))
+  local start = last
+  if is_made and is_after(last, oldest) then start = oldest end
+  if watermark and is_after(watermark, start) then start = watermark end
+  if start ~= last then call('XGROUP', 'SETID', stream, group, start) end
+  if watermark then
+    if is_after(start, watermark) then note_missed(legacy, missed, watermark, start, oldest) end
+    hold_again(stream, group, pending)
+  end
+  call('HSET', legacy, 'watermark', start)
+  note_held(legacy, call('XPENDING', stream, group, '-', '+', PENDING_MAX), pending)
 end

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 calls  2 queue  3 deadlines  4 buckets  5 exported  6 stream
 -- ARGV  1 now, ms  2 start of the names of buckets  3 group  4 the channel of the function's workers
---       then per entry: entry, what must be true (`` nothing, `P` it is pending, `S` it is in the stream), call id (`` it is not a call),
+--       then per entry: entry, what must be true (`` nothing, `P` it is pending, `S` it is in the stream and not pending), call id (`` it is not a call),
 --       `1` Towpath has exported it, sequence, deadline, record, request if that stands beside the record
 -- gives {`T` or `X`, why}, or per entry: `N` a new call · `B` back in the queue · `D` the call is known, or over · `K` a legacy worker runs it,
 --       and the entry stays · `G` what must be true is not, and nothing is done · `I` it is not a call
@@ -16,9 +16,12 @@ local function import()
   local was_empty = call('ZCARD', queue) == 0
   local came = false
 
+  -- An entry can be large: whether it is in the stream is told by its removal, not by a read.
   local function is_there(entry, how)
-    if how == 'P' then return #call('XPENDING', stream, group, entry, entry, 1) > 0 end
-    return how == '' or #call('XRANGE', stream, entry, entry) > 0
+    if how == '' then return true end
+    local is_pending = #call('XPENDING', stream, group, entry, entry, 1) > 0
+    if how == 'P' then return is_pending end
+    return not is_pending and call('XDEL', stream, entry) == 1
   end
   local function judge(at)
     local entry, id = ARGV[at], ARGV[at + 2]

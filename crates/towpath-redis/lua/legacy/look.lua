@@ -19,9 +19,16 @@ local function has_lost(group, stream)
   end
   return true
 end
+-- The notes in a hash, without the three fields that are about the whole stream.
+local function notes(legacy)
+  local size = count('HLEN', legacy)
+  if size == 0 or size > 3 then return size end
+  for _, field in ipairs({ 'watermark', 'pending', 'missed' }) do size = size - redis.call('HEXISTS', legacy, field) end
+  return size
+end
 for i = 1, #KEYS, 4 do
   local number = (i + 3) / 4
-  local some = count('XLEN', KEYS[i]) + count('ZCARD', KEYS[i + 1]) + count('SCARD', KEYS[i + 2]) + math.max(0, count('HLEN', KEYS[i + 3]) - 2)
+  local some = count('XLEN', KEYS[i]) + count('ZCARD', KEYS[i + 1]) + count('SCARD', KEYS[i + 2]) + notes(KEYS[i + 3])
   if some > 0 or has_lost(ARGV[number], KEYS[i]) then found[#found + 1] = number end
 end
 return found

@@ -1,7 +1,7 @@
 -- registry/offer.lua = RegistryStore::define, and one function's part of RegistryStore::register.
 -- Writes a definition, makes sure that the stream and its group exist, and notes that a worker offers the function.
--- KEYS  definition  hash        stream  stream        workers  sorted set        three keys that it does not use
---       legacy      hash        `watermark`: the last entry that was delivered
+-- KEYS  definition  hash        stream  stream        workers  sorted set
+--       legacy      hash        what is remembered about the stream, see legacy/group.lua
 -- ARGV  group       consumer group, '' = it has no stream
 --       mode        'replace': the latest definition counts | 'adopt': one that exists is left alone
 --       json        the definition
@@ -13,22 +13,9 @@ local definition_key, stream, workers = KEYS[1], KEYS[2], KEYS[3]
 local group, mode, json, backlog, concurrent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local worker, concurrency, now, shards = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
--- Not at the end: calls that were waiting before the group was made are calls too. What was delivered before is not delivered again.
-if group ~= '' then
-  local watermark = redis.pcall('HGET', KEYS[7], 'watermark')
-  local made = redis.pcall('XGROUP', 'CREATE', stream, group, type(watermark) == 'string' and watermark or '0', 'MKSTREAM')
-  if type(made) == 'table' and made.err then
-    if not string.find(made.err, 'BUSYGROUP', 1, true) then return made end
-    -- A group that legacy workers have made: should they destroy it before the stream is looked at, it is made again from here.
-    for _, info in ipairs(watermark and {} or redis.call('XINFO', 'GROUPS', stream)) do
-      local about = {}
-      for i = 1, #info, 2 do about[info[i]] = info[i + 1] end
-      if about.name == group then redis.pcall('HSET', KEYS[7], 'watermark', about['last-delivered-id']) end
-    end
-  elseif not watermark then
-    redis.pcall('HSET', KEYS[7], 'watermark', '0-0')
-  end
-end
+-- A worker and its callers meet at the group, so that it is there before the worker is announced.
+-- A stream key that holds something else is the trouble of legacy callers alone: the doctor tells of it.
+if group ~= '' and not wrong_kind({ stream, 'stream', KEYS[4], 'hash' }) then ensure_group(stream, group, KEYS[4], now) end
 
 -- Writes a field, or removes it; says whether that made a difference.
 local function put(field, value)

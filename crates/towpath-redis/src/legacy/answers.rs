@@ -9,6 +9,7 @@ use redis::{Cmd, Value};
 use towpath_core::names::CallId;
 use towpath_core::store::StoreError;
 
+use super::entry::Entry;
 use super::scripts::ANSWER;
 use super::{is_reply_list, reply};
 use crate::calls::change::Change;
@@ -92,27 +93,43 @@ impl RedisStore {
             [command("SET", &[&sent_mark(call_id), "1", "PX", &kept]), push]
         });
         let replies = self.shared.link.insist(&commands.collect::<Vec<Cmd>>()).await?;
-        let (mut refused, mut owed) = (Ok(()), HashSet::new());
+        let (mut refused, mut owed, mut settle) = (Ok(()), HashSet::new(), Vec::new());
         for ((call_id, list, _), [_marked, pushed]) in pushes.iter().zip(replies.as_chunks().0) {
             match pushed {
                 Value::ServerError(error) if error.code() == "WRONGTYPE" => {
                     tracing::warn!(function = %partition.function, list, "a legacy caller was not answered: the key of its reply list holds something else");
                 }
-                pushed => {
-                    if let Err(error) = value::checked(pushed.clone()) {
+                pushed => match value::checked(pushed.clone()) {
+                    Ok(_) => settle.push(command("PEXPIRE", &[list, kept.as_str()])),
+                    Err(error) => {
                         owed.insert(*call_id);
                         refused = Err(error);
                     }
-                }
+                },
             }
         }
-        let mut settle: Vec<Cmd> = pushes.iter().map(|(_, list, _)| command("PEXPIRE", &[list, kept.as_str()])).collect();
         let answered = records.iter().map(|record| &record.call.call_id).filter(|call_id| !owed.contains(call_id));
         settle.extend(answered.map(|call_id| command("SREM", &[&partition.keys.owed, call_id.as_str()])));
         for reply in self.shared.link.ask_all(&settle).await? {
             value::checked(reply)?;
         }
         refused
+    }
+
+    /// Tells callers whose call id Towpath refuses. Their entries are no calls, so that nothing is owed: this comes before their acknowledgement.
+    pub(super) async fn answer_refused_ids(&self, partition: &Partition, entries: &[Entry]) -> Result<(), StoreError> {
+        let (now, kept) = (self.shared.now(), KEPT_MS.to_string());
+        for (call_id, list) in entries.iter().filter_map(Entry::refused) {
+            tracing::info!(function = %partition.function, call_id, "a call of a legacy caller was refused: its id cannot be used");
+            let mut push = command("LPUSH", &[&list]);
+            push.arg(reply::write_refused_id(call_id, now));
+            let pushed = self.shared.link.insist(&[push]).await?.pop().unwrap_or(Value::Nil);
+            // A key of another type is not a reply list, and is left as it is.
+            if value::number(&pushed).is_some() {
+                self.shared.link.ask(&command("PEXPIRE", &[&list, &kept])).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Answers what a process that died still owes.

@@ -101,7 +101,8 @@ impl RedisStore {
         let mut known = self.shared.legacy.doorbell.lock();
         for (name, newest) in streams.iter().zip(newest) {
             if let Some(stream) = known.get_mut(name) {
-                stream.after = newest.map(|newest| newest.max(stream.after.unwrap_or_default()));
+                // It may be smaller than before: another program has deleted the stream and made it again.
+                stream.after = newest;
                 rung.push(Arc::clone(&stream.partition));
             }
         }

@@ -57,6 +57,8 @@ impl std::fmt::Display for Place {
 pub(super) struct Entry {
     pub(super) place: Place,
     pub(super) call_id: Option<CallId>,
+    /// An id that Towpath refuses: too long, with control characters, or with a prefix that it needs itself.
+    refused_id: Option<String>,
     params: Option<Bytes>,
     input_item: Option<Bytes>,
     response_channel: Option<String>,
@@ -95,7 +97,11 @@ impl Entry {
         let text = || std::str::from_utf8(value).ok();
         let bytes = || Some(Bytes::copy_from_slice(value)).filter(|bytes| !bytes.is_empty());
         match name {
-            b"callId" => self.call_id = text().and_then(|id| CallId::new(id).ok()),
+            b"callId" => {
+                self.call_id = text().and_then(|id| CallId::new(id).ok());
+                let is_refused = self.call_id.is_none() && !value.is_empty();
+                self.refused_id = is_refused.then(|| String::from_utf8_lossy(value).into_owned());
+            }
             b"params" => self.params = Some(Bytes::copy_from_slice(value)),
             b"inputItem" => self.input_item = bytes(),
             b"responseChannel" => self.response_channel = text().map(str::to_owned),
@@ -104,6 +110,11 @@ impl Entry {
             b"proto" => self.is_exported = true,
             _unknown => {}
         }
+    }
+
+    /// The size of its call, about.
+    pub(super) fn bytes(&self) -> usize {
+        [&self.params, &self.input_item].into_iter().flatten().map(Bytes::len).sum()
     }
 
     /// Whether the parameters can be given to a worker. Parameters that were left out are none.
@@ -118,6 +129,12 @@ impl Entry {
             None => self.call_id.as_ref().map(keys::response),
             Some(list) => Some(list).filter(|list| is_reply_list(list) && !list.contains(char::is_control)).cloned(),
         }
+    }
+
+    /// An id that Towpath refuses, and the list on which its caller waits, if the entry names one.
+    pub(super) fn refused(&self) -> Option<(&str, String)> {
+        let list = self.response_channel.as_ref().and_then(|_| self.reply_list())?;
+        Some((self.refused_id.as_deref()?, list))
     }
 
     /// The call of a legacy caller, as if it had been submitted when the entry was added.
@@ -217,6 +234,10 @@ mod tests {
         }
         assert_eq!(read(&["init", "1"]).call_id, None);
         assert_eq!(read(&["callId", "two\nlines"]).call_id, None);
+        assert_eq!(read(&["callId", "", "responseChannel", "function:response:a"]).refused(), None);
+        assert_eq!(read(&["callId", "two\nlines"]).refused(), None, "its caller waits on no list");
+        let refused = read(&["callId", "two\nlines", "responseChannel", "function:response:a"]);
+        assert_eq!(refused.refused(), Some(("two\nlines", "function:response:a".to_owned())));
         assert_eq!(Entry::read_all(&Value::Array(vec![Value::Array(vec![word("5-7"), Value::Nil])])).len(), 1);
         assert!(Entry::read_all(&Value::Nil).is_empty() && Entry::read_stream(&Value::Int(1)).is_empty());
     }

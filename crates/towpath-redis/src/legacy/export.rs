@@ -19,7 +19,7 @@ use super::replies::answered;
 use super::scripts::EXPORT;
 use crate::calls::change::Change;
 use crate::calls::partition::Partition;
-use crate::calls::record::Record;
+use crate::calls::record::{REQUEST, Record};
 use crate::calls::sections;
 use crate::definition::read_definition;
 use crate::registry::reply::command;
@@ -31,10 +31,11 @@ use crate::value;
 const WAITED: Duration = Duration::from_secs(1);
 /// Beside Towpath workers, so many calls wait in the stream at most.
 const BESIDE_MAX: usize = 50;
-/// So many calls are exported by one script.
-const CHUNK: usize = 100;
-/// So many scripts are run in one go.
-const CHUNKS_MAX: usize = 50;
+/// Without Towpath workers, so many calls wait in the stream at most. Each stands in Redis twice.
+const ALONE_MAX: usize = 256;
+/// One script exports so many calls, and so many bytes, unless one call alone has more.
+const CALLS_AT_ONCE: usize = 100;
+const BYTES_AT_ONCE: usize = 1024 * 1024;
 
 impl RedisStore {
     /// A call was submitted: if legacy workers alone serve the function, it is exported. Without legacy workers it sends nothing.
@@ -72,7 +73,7 @@ impl RedisStore {
             self.look_at_peers(std::slice::from_ref(function)).await?;
         }
         let Some(serving) = self.last_serving(function) else { return Ok(()) };
-        if serving.has_legacy && !serving.has_towpath { self.export_all(partition).await } else { Ok(()) }
+        if serving.has_legacy && !serving.has_towpath { self.export(partition, ALONE_MAX, None).await } else { Ok(()) }
     }
 
     /// Exports what a tick finds to export.
@@ -80,50 +81,68 @@ impl RedisStore {
         &self,
         partition: &Arc<Partition>,
         serving: &Serving,
-        exported: usize,
         oldest: Option<Timestamp>,
     ) -> Result<(), StoreError> {
         if !serving.has_legacy || oldest.is_none() {
             return Ok(());
         }
         if !serving.has_towpath {
-            return self.export_all(partition).await;
+            return self.export(partition, ALONE_MAX, None).await;
         }
         let before = self.shared.now().as_millis().saturating_sub(millis(WAITED));
-        if oldest.is_some_and(|oldest| oldest.as_millis() <= before) && exported < BESIDE_MAX {
-            self.export(partition, BESIDE_MAX - exported, Some(Timestamp::from_millis(before))).await?;
+        if oldest.is_some_and(|oldest| oldest.as_millis() <= before) {
+            self.export(partition, BESIDE_MAX, Some(Timestamp::from_millis(before))).await?;
         }
         Ok(())
     }
 
-    async fn export_all(&self, partition: &Arc<Partition>) -> Result<(), StoreError> {
-        for _chunk in 0..CHUNKS_MAX {
-            if self.export(partition, CHUNK, None).await? < CHUNK {
-                break;
+    /// Exports calls from the head of the queue, those that were submitted before an instant, until `max` wait in the stream.
+    async fn export(&self, partition: &Arc<Partition>, max: usize, before: Option<Timestamp>) -> Result<(), StoreError> {
+        let (ids, definition) = self.head_of_queue(partition, max, before).await?;
+        for portion in self.portions(partition, ids).await? {
+            self.export_portion(partition, &portion, definition.as_ref()).await?;
+        }
+        Ok(())
+    }
+
+    /// These calls in portions that one script can export.
+    async fn portions(&self, partition: &Partition, ids: Vec<CallId>) -> Result<Vec<Vec<CallId>>, StoreError> {
+        let size = |field: String| command("HSTRLEN", &[partition.keys.calls.clone(), field]);
+        let asks: Vec<Cmd> = ids.iter().flat_map(|id| [size(id.to_string()), size(format!("{REQUEST}{id}"))]).collect();
+        let sizes = self.shared.link.ask_all(&asks).await?;
+        let (mut portions, mut bytes) = (Vec::new(), 0_usize);
+        for (id, sizes) in ids.into_iter().zip(sizes.chunks_exact(2)) {
+            let size: usize = sizes.iter().filter_map(value::number).filter_map(|size| usize::try_from(size).ok()).sum();
+            bytes += size;
+            match portions.last_mut() {
+                Some(portion) if Vec::len(portion) < CALLS_AT_ONCE && bytes <= BYTES_AT_ONCE => portion.push(id),
+                _full => {
+                    bytes = size;
+                    portions.push(vec![id]);
+                }
             }
         }
-        Ok(())
+        Ok(portions)
     }
 
-    /// Exports calls from the head of the queue, those that were submitted before an instant. Says how many it has looked at.
-    async fn export(&self, partition: &Arc<Partition>, count: usize, before: Option<Timestamp>) -> Result<usize, StoreError> {
-        let keys = &partition.keys;
-        let (ids, definition) = self.head_of_queue(partition, count, before).await?;
-        if ids.is_empty() {
-            return Ok(0);
-        }
-        let now = self.shared.now();
+    async fn export_portion(
+        &self,
+        partition: &Arc<Partition>,
+        ids: &[CallId],
+        definition: Option<&FunctionDefinition>,
+    ) -> Result<(), StoreError> {
+        let (keys, now) = (&partition.keys, self.shared.now());
         let mut args = Args::with_capacity(2 + ids.len() * 24);
         args.push(&keys.group);
         args.number(now.as_millis());
         let (mut leaving, mut unfit) = (Vec::with_capacity(ids.len()), Vec::new());
-        for whole in self.wholes(partition, &ids).await?.into_iter().flatten() {
+        for whole in self.wholes(partition, ids).await?.into_iter().flatten() {
             let record = &whole.record;
             if record.call.state != CallState::Queued || !record.exported.is_empty() || record.call.deadline <= now {
                 continue;
             }
             let mut request = whole.request(partition)?;
-            match self.prepare_params(definition.as_ref(), request.params) {
+            match self.prepare_params(definition, request.params) {
                 Ok(params) => request.params = params,
                 Err(failure) => {
                     unfit.push((whole.record, failure));
@@ -139,7 +158,7 @@ impl RedisStore {
         }
         self.end_unfit(partition, unfit).await?;
         if leaving.is_empty() {
-            return Ok(ids.len());
+            return Ok(());
         }
         let names = [keys.calls.as_str(), &keys.queue, &keys.exported, &keys.stream, &keys.legacy];
         // Before the entries are there: a legacy worker may answer sooner than the script's reply comes.
@@ -152,24 +171,25 @@ impl RedisStore {
         // A call that has changed meanwhile may have been exported by another process. Whichever of the two gets the reply ends the call.
         tracing::debug!(function = %partition.function, calls = places.len(), "calls were exported for legacy workers");
         partition.legacy.tend();
-        Ok(ids.len())
+        Ok(())
     }
 
-    /// Calls at the head of the queue, those that were submitted before an instant, and the function's definition.
+    /// Calls at the head of the queue, those that were submitted before an instant, as many as may still be exported; and the function's definition.
     async fn head_of_queue(
         &self,
         partition: &Partition,
-        count: usize,
+        max: usize,
         before: Option<Timestamp>,
     ) -> Result<(Vec<CallId>, Option<FunctionDefinition>), StoreError> {
         let until = before.map_or_else(|| "+inf".to_owned(), |before| before.as_millis().saturating_mul(1_000).to_string());
         let mut ask = Cmd::new();
-        ask.arg("ZRANGEBYSCORE").arg(&partition.keys.queue).arg("-inf").arg(until).arg("LIMIT").arg(0).arg(count);
+        ask.arg("ZRANGEBYSCORE").arg(&partition.keys.queue).arg("-inf").arg(until).arg("LIMIT").arg(0).arg(max);
         let define = command("HGET", &[partition.keys.definition.as_str(), "definition"]);
-        let mut replies = self.shared.link.ask_all(&[ask, define]).await?.into_iter();
+        let exported = command("ZCARD", &[&partition.keys.exported]);
+        let mut replies = self.shared.link.ask_all(&[ask, define, exported]).await?.into_iter();
         let mut next = || value::checked(replies.next().unwrap_or(Value::Nil));
         let ids = value::array("ZRANGEBYSCORE", next()?)?;
-        let ids = ids.iter().map(value::call_id).collect::<Result<Vec<CallId>, StoreError>>()?;
+        let mut ids = ids.iter().map(value::call_id).collect::<Result<Vec<CallId>, StoreError>>()?;
         let definition = value::bytes(&next()?).and_then(|text| match read_definition(text) {
             Ok(definition) => Some(definition),
             Err(error) => {
@@ -177,6 +197,8 @@ impl RedisStore {
                 None
             }
         });
+        let exported = value::number(&next()?).and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
+        ids.truncate(max.saturating_sub(exported));
         Ok((ids, definition))
     }
 

@@ -26,6 +26,8 @@ use crate::value;
 
 /// So many entries are read at once.
 const READ_MAX: usize = 64;
+/// One script imports so many bytes, unless one entry alone has more.
+const BYTES_AT_ONCE: usize = 1024 * 1024;
 
 /// What must be true of an entry when it is imported.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +36,7 @@ pub(super) enum If {
     Read,
     /// A consumer still holds it.
     Pending,
-    /// It is still in the stream.
+    /// It is still in the stream, and no consumer holds it.
     InStream,
 }
 
@@ -71,7 +73,7 @@ impl RedisStore {
             Some(entries) => entries,
             None => {
                 // A legacy worker has destroyed the group.
-                self.look_at_stream(partition, true).await?;
+                self.look_at_stream(partition, true, 0).await?;
                 self.read_group(partition, count).await?.unwrap_or_default()
             }
         };
@@ -95,6 +97,7 @@ impl RedisStore {
     /// Imports these entries. Says how many calls came into the queue.
     pub(super) async fn import(&self, partition: &Arc<Partition>, entries: Vec<Entry>, how: If) -> Result<usize, StoreError> {
         let now = self.shared.now();
+        self.answer_refused_ids(partition, &entries).await?;
         let of_another = entries.iter().map(|entry| self.is_of_another_function(partition, entry, now));
         let of_another = try_join_all(of_another).await?;
         let mut fit = Vec::with_capacity(entries.len());
@@ -111,10 +114,13 @@ impl RedisStore {
                 _ => fit.push(entry),
             }
         }
-        if fit.is_empty() {
-            return Ok(0);
+        let mut words = Vec::with_capacity(fit.len());
+        let mut rest = &fit[..];
+        while !rest.is_empty() {
+            let portion = portion(rest);
+            words.extend(self.run_import(partition, &rest[..portion], how, now).await?);
+            rest = &rest[portion..];
         }
-        let words = self.run_import(partition, &fit, how, now).await?;
         let count = |letter: &str| words.iter().filter(|word| value::text(word) == Some(letter)).count();
         let came = count("N") + count("B");
         let not_calls = count("I");
@@ -190,6 +196,16 @@ impl RedisStore {
         }
         Ok(())
     }
+}
+
+/// How many of these entries one script can import.
+fn portion(entries: &[Entry]) -> usize {
+    let mut bytes = 0;
+    let fits = |entry: &&Entry| {
+        bytes += entry.bytes();
+        bytes <= BYTES_AT_ONCE
+    };
+    entries.iter().take_while(fits).count().max(1)
 }
 
 fn write_new(entry: &Entry, call_id: &CallId, function: &FunctionKey, now: Timestamp, args: &mut Args) {

@@ -11,6 +11,7 @@ use towpath_core::store::StoreError;
 use towpath_core::time::Timestamp;
 
 use super::entry::Place;
+use super::missed::Missed;
 use super::scripts::TEND;
 use crate::calls::partition::Partition;
 use crate::calls::record::Record;
@@ -27,23 +28,30 @@ const EXPORTED_MAX: u32 = 64;
 pub(super) struct Look {
     /// The last entry that was delivered.
     pub(super) last: Place,
-    /// The last entry of the stream.
-    pub(super) newest: Place,
-    /// Entries that a consumer has read and not acknowledged.
+    /// Entries may wait that no consumer has read.
+    pub(super) has_unread: bool,
+    /// The stream has no entries.
+    is_empty: bool,
+    /// Entries that a consumer has read and not acknowledged, the first few hundred.
     pub(super) pending: HashMap<Place, Pending>,
-    /// Entries whose group was destroyed while they were held, or made again behind them.
-    pub(super) orphans: HashMap<Place, Orphan>,
-    /// Calls that legacy workers run.
+    /// If more may be pending: the last of those in `pending`.
+    pub(super) horizon: Option<Place>,
+    /// Entries that the group begins behind.
+    pub(super) missed: Missed,
+    /// Calls that legacy workers run, some of them.
     pub(super) running: Vec<Arc<Record>>,
-    pub(super) exported: Vec<Exported>,
+    /// Where the next look at calls that legacy workers run goes on.
+    pub(super) notes_next: u64,
+    /// No other call is run by legacy workers.
+    pub(super) has_all_running: bool,
+    /// Calls that wait in the stream, the oldest.
+    pub(super) exported: Vec<Arc<Record>>,
     /// Number of calls that are exported.
     pub(super) exported_count: usize,
     /// Ended calls whose legacy caller has not been answered.
     pub(super) owed: Vec<CallId>,
     /// When the first call in the queue was submitted.
     pub(super) oldest_queued: Option<Timestamp>,
-    /// All consumers, and since when each has not asked for entries, if there is anything pending or orphaned.
-    pub(super) consumers: Vec<(String, Duration)>,
 }
 
 pub(super) struct Pending {
@@ -51,80 +59,72 @@ pub(super) struct Pending {
     pub(super) idle: Duration,
 }
 
-pub(super) struct Orphan {
-    /// Empty: it was never delivered.
-    pub(super) consumer: String,
-    pub(super) since: Timestamp,
-}
-
-/// A call that waits in the stream.
-pub(super) struct Exported {
-    pub(super) record: Arc<Record>,
-    /// Its entry is in the stream.
-    pub(super) is_there: bool,
-}
-
 impl Look {
-    /// Entries wait that no consumer has read.
-    pub(super) fn has_unread(&self) -> bool {
-        self.newest > self.last
-    }
-
     /// There is nothing that a later tick has to look after.
     pub(super) fn is_quiet(&self) -> bool {
-        self.newest == Place::default()
-            && self.pending.is_empty()
-            && self.orphans.is_empty()
-            && self.running.is_empty()
-            && self.exported_count == 0
-            && self.owed.is_empty()
+        self.is_empty && self.pending.is_empty() && !self.has_exported() && self.owed.is_empty()
+    }
+
+    /// Calls wait for legacy workers, or are run by them.
+    pub(super) fn has_exported(&self) -> bool {
+        self.exported_count > 0 || !self.running.is_empty() || !self.has_all_running
+    }
+
+    /// The entry was delivered, and it is not known whether a consumer holds it.
+    pub(super) fn is_beyond_horizon(&self, place: Place) -> bool {
+        place <= self.last && self.horizon.is_some_and(|horizon| horizon < place)
     }
 }
 
 impl RedisStore {
-    /// Looks at a stream, makes its group again if it is gone, and removes what is acknowledged. `make`: also where there is no stream.
-    pub(super) async fn look_at_stream(&self, partition: &Partition, make: bool) -> Result<Look, StoreError> {
+    /// Looks at a stream, makes its group again if it is gone, and removes what is acknowledged. `make`: also where there is no stream. `notes`:
+    /// where the look at calls that legacy workers run goes on.
+    pub(super) async fn look_at_stream(&self, partition: &Partition, make: bool, notes: u64) -> Result<Look, StoreError> {
         let keys = &partition.keys;
-        let mut args = Args::with_capacity(4);
+        let mut args = Args::with_capacity(5);
         args.push(&keys.group);
         args.number(self.shared.now().as_millis());
         args.number(EXPORTED_MAX);
         args.flag(make);
+        args.number(notes);
         let names = [keys.stream.as_str(), &keys.legacy, &keys.calls, &keys.exported, &keys.owed, &keys.queue];
         let reply = self.shared.link.run_args(&TEND, &names, &args).await?;
         let reply = sections::read("a look at a stream", Value::Array(vec![reply]), 1)?.pop().unwrap_or(Ok(Value::Nil))?;
         let parts = value::array("a look at a stream", reply)?;
         let strange = |parts: &[Value]| value::strange("a look at a stream", &Value::Array(parts.to_vec()));
-        read(&parts).transpose().unwrap_or_else(|| Err(strange(&parts)))
+        let mut look = read(&parts).transpose().unwrap_or_else(|| Err(strange(&parts)))?;
+        look.has_all_running = notes == 0 && look.notes_next == 0;
+        Ok(look)
     }
 }
 
 /// `None`: the reply has another shape.
 fn read(parts: &[Value]) -> Result<Option<Look>, StoreError> {
-    let [last, newest, pending, orphans, running, exported, count, owed, oldest, consumers] = parts else { return Ok(None) };
-    let place = |value: &Value| value::text(value).and_then(Place::read).unwrap_or_default();
-    let mut look = Look { last: place(last), newest: place(newest), ..Look::default() };
+    let [last, unread, length, pending, horizon, missed, running, notes, exported, count, owed, oldest] = parts else { return Ok(None) };
+    let place = |value: &Value| value::text(value).and_then(Place::read);
+    let mut look = Look {
+        last: place(last).unwrap_or_default(),
+        has_unread: value::text(unread) == Some("1"),
+        is_empty: value::number(length) == Some(0),
+        horizon: place(horizon),
+        missed: Missed::read(value::text(missed).unwrap_or_default()),
+        notes_next: value::text(notes).and_then(|cursor| cursor.parse().ok()).unwrap_or_default(),
+        ..Look::default()
+    };
     for one in items(pending).chunks_exact(3) {
-        look.pending.insert(place(&one[0]), Pending { consumer: lossy(&one[1]), idle: since(&one[2]) });
-    }
-    for pair in items(orphans).chunks_exact(2) {
-        let text = lossy(&pair[1]);
-        let (since, consumer) = text.split_once(' ').unwrap_or((&text, ""));
-        let since = Timestamp::from_millis(since.parse().unwrap_or_default());
-        look.orphans.insert(place(&pair[0]), Orphan { consumer: consumer.to_owned(), since });
+        look.pending.insert(place(&one[0]).unwrap_or_default(), Pending { consumer: lossy(&one[1]), idle: since(&one[2]) });
     }
     for pair in items(running).chunks_exact(2) {
         look.running.push(record(&pair[0], &pair[1])?);
     }
-    for one in items(exported).chunks_exact(3) {
-        look.exported.push(Exported { record: record(&one[0], &one[1])?, is_there: value::text(&one[2]) == Some("1") });
+    for pair in items(exported).chunks_exact(2) {
+        look.exported.push(record(&pair[0], &pair[1])?);
     }
     look.exported_count = value::number(count).and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
     look.owed = items(owed).iter().map(value::call_id).collect::<Result<_, _>>()?;
     #[expect(clippy::cast_possible_truncation, reason = "scores of the queue are microseconds, far below 2^53")]
     let submitted_at = |score: f64| Timestamp::from_millis((score / 1_000.0) as i64);
     look.oldest_queued = items(oldest).get(1).and_then(value::score).map(submitted_at);
-    look.consumers = items(consumers).chunks_exact(2).map(|pair| (lossy(&pair[0]), since(&pair[1]))).collect();
     Ok(Some(look))
 }
 
@@ -133,15 +133,15 @@ fn record(id: &Value, text: &Value) -> Result<Arc<Record>, StoreError> {
     Ok(Arc::new(Record::read(&value::call_id(id)?, &text)?))
 }
 
-fn since(value: &Value) -> Duration {
+pub(super) fn since(value: &Value) -> Duration {
     Duration::from_millis(value::number(value).and_then(|ms| u64::try_from(ms).ok()).unwrap_or_default())
 }
 
-fn items(value: &Value) -> &[Value] {
+pub(super) fn items(value: &Value) -> &[Value] {
     if let Value::Array(items) = value { items } else { &[] }
 }
 
 /// Consumers have any name they like.
-fn lossy(value: &Value) -> String {
+pub(super) fn lossy(value: &Value) -> String {
     String::from_utf8_lossy(value::bytes(value).unwrap_or_default()).into_owned()
 }

@@ -12,7 +12,9 @@
 //! | `answers` | ended calls are answered to legacy callers |
 //! | `doorbell`, `reader` | blocking reads: an entry has come, a reply has come |
 //! | `tick` | what is looked at, and how often |
-//! | `tend`, `look`, `consumers` | the stream of one function: what is looked at, what is decided, which consumers are gone |
+//! | `tend`, `look`, `consumers` | the stream of one function: what is looked at, what is taken over, which consumers are gone |
+//! | `fate` | what became of exported calls |
+//! | `missed` | entries that a new group begins behind |
 //! | `lists` | legacy workers, their functions and what waits for them, for people |
 
 pub(crate) mod announce;
@@ -21,10 +23,12 @@ mod consumers;
 mod doorbell;
 mod entry;
 mod export;
+mod fate;
 mod import;
 mod lists;
 mod look;
 mod meta;
+mod missed;
 mod peers;
 mod reader;
 mod replies;
@@ -33,17 +37,17 @@ mod scripts;
 mod tend;
 mod tick;
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use towpath_core::names::{CallId, FunctionKey, WorkerId};
+use towpath_core::names::{FunctionKey, WorkerId};
 use towpath_core::store::{PrepareParams, StoreError};
 use towpath_core::time::Timestamp;
 
 use crate::calls::partition::Partition;
 use crate::store::RedisStore;
 
+pub(crate) use fate::Looks;
 pub(crate) use peers::is_legacy_worker;
 
 /// The consumer under which Towpath reads streams.
@@ -86,8 +90,9 @@ pub(crate) struct StreamState {
     /// Calls were submitted that legacy workers alone can run; a task exports them.
     wants_export: AtomicBool,
     is_exporting: AtomicBool,
-    /// Calls whose entry was acknowledged without a reply, and since when.
-    unanswered: Mutex<HashMap<CallId, Timestamp>>,
+    /// Where the next look at calls that legacy workers run goes on.
+    notes_next: AtomicU64,
+    without_entry: Mutex<fate::WithoutEntry>,
 }
 
 impl Default for StreamState {
@@ -99,7 +104,8 @@ impl Default for StreamState {
             is_tended: AtomicBool::new(true),
             wants_export: AtomicBool::new(false),
             is_exporting: AtomicBool::new(false),
-            unanswered: Mutex::default(),
+            notes_next: AtomicU64::new(0),
+            without_entry: Mutex::default(),
         }
     }
 }
@@ -114,9 +120,9 @@ impl StreamState {
         self.is_tended.store(true, Ordering::Release);
     }
 
-    fn unanswered(&self) -> MutexGuard<'_, HashMap<CallId, Timestamp>> {
+    fn without_entry(&self) -> MutexGuard<'_, fate::WithoutEntry> {
         // No code that can panic runs under this lock.
-        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+        self.without_entry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -128,6 +134,11 @@ pub(crate) fn is_reply_list(channel: &str) -> bool {
 /// The holder of a call that a legacy worker runs.
 fn holder(consumer: &str) -> Option<WorkerId> {
     WorkerId::new(format!("{LEGACY} {consumer}")).or_else(|_| WorkerId::new(LEGACY)).ok()
+}
+
+/// The consumer of a legacy worker that runs a call, as far as the name of the holder tells it.
+fn consumer_of(holder: &WorkerId) -> &str {
+    holder.as_str().strip_prefix("legacy ").unwrap_or(LEGACY)
 }
 
 /// Whether a call is run by a legacy worker, by the name of its holder.

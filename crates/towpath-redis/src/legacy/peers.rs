@@ -27,7 +27,7 @@ const SEEN_FOR: Duration = Duration::from_secs(5);
 /// Of more functions than this, only those that were looked at lately are remembered.
 const FUNCTIONS_MAX: usize = 4_096;
 const LEGACY: &str = "legacy:";
-/// A worker that is listed without a meta hash is looked at again after this: it may be a legacy worker that comes back.
+/// A worker that is listed without a heartbeat, or with an old one, is looked at again after this: it may be a legacy worker that comes back.
 const GHOST_FOR: Duration = Duration::from_secs(60);
 /// More workers than this are not remembered by name.
 const FAMILIAR_MAX: usize = 16_384;
@@ -274,8 +274,14 @@ impl RedisStore {
             }
             // The hash of a Towpath worker may be older than its latest heartbeat.
             let latest = heard.get(member.as_str()).filter(|_| !meta.is_legacy()).map_or(heartbeat, |heard| heartbeat.max(instant(*heard)));
-            let serves = meta.serves(listed.function, &stream).unwrap_or(listed.has_stream);
-            if !serves || now.since(latest) >= REMEMBERED_FOR {
+            if now.since(latest) >= REMEMBERED_FOR {
+                // Its process was killed. Its name stays in the list, and so may its hash: an hour after it came, that has no expiry.
+                if meta.is_legacy() {
+                    self.shared.legacy.peers.note_familiar(&member, now + GHOST_FOR);
+                }
+                continue;
+            }
+            if !meta.serves(listed.function, &stream).unwrap_or(listed.has_stream) {
                 continue;
             }
             if now.since(latest) < HEALTHY_FOR {

@@ -1,7 +1,7 @@
 //! Replies of legacy workers end the calls that were exported. One blocking `BLPOP` waits for the replies to all calls that this process has
 //! exported; the tick of any server finds the others, and all of them in a Cluster, whose lists lie on different servers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use towpath_core::names::{CallId, WorkerId};
 use towpath_core::store::{CallNews, StoreError};
 use towpath_core::time::Timestamp;
 
+use super::look::Look;
 use super::reader::{self, BLOCK, BlockingRead};
 use super::{LEGACY, entry, reply};
 use crate::calls::change::{Change, changes};
@@ -25,6 +26,10 @@ use crate::value;
 
 /// One read waits for so many lists at most, those of the calls that were exported first: legacy workers take them in that order.
 const LISTS_MAX: usize = 512;
+/// One tick looks so many calls up whose list is awaited.
+const LOOKED_UP_MAX: usize = 64;
+/// A list is awaited from before its call is exported; the export takes no longer than this.
+const EXPORTED_WITHIN: Duration = Duration::from_secs(2);
 
 /// The lists of the calls that this process has exported.
 pub(super) struct AwaitedReplies {
@@ -39,6 +44,7 @@ struct Awaited {
     call_id: CallId,
     /// Its place in the order of exports.
     number: u64,
+    since: Timestamp,
     /// The call ends then at the latest.
     until: Timestamp,
 }
@@ -64,12 +70,41 @@ impl RedisStore {
             return;
         }
         let number = replies.next.fetch_add(1, Ordering::Relaxed);
-        let awaited = Awaited { partition: Arc::clone(partition), call_id: call_id.clone(), number, until };
+        let awaited = Awaited { partition: Arc::clone(partition), call_id: call_id.clone(), number, since: self.shared.now(), until };
         replies.lock().insert(list.to_owned(), awaited);
         replies.changes.send_modify(|count| *count += 1);
         if !replies.is_started.swap(true, Ordering::AcqRel) {
             reader::start::<Pop>(self);
         }
+    }
+
+    /// Stops waiting for replies to calls of a partition that are not exported any more. `exported`: some calls that are.
+    pub(super) async fn forget_replies(&self, partition: &Arc<Partition>, look: &Look, exported: &[Arc<Record>]) -> Result<(), StoreError> {
+        let (replies, now) = (&self.shared.legacy.replies, self.shared.now());
+        let known: HashSet<&CallId> = exported.iter().map(|record| &record.call.call_id).collect();
+        let mut doubtful: Vec<(u64, String, CallId)> = Vec::new();
+        for (list, awaited) in replies.lock().iter() {
+            let is_of_this = Arc::ptr_eq(&awaited.partition, partition) && now.since(awaited.since) >= EXPORTED_WITHIN;
+            if is_of_this && !known.contains(&awaited.call_id) {
+                doubtful.push((awaited.number, list.clone(), awaited.call_id.clone()));
+            }
+        }
+        doubtful.sort_unstable_by_key(|(number, ..)| *number);
+        let mut is_exported = vec![false; doubtful.len()];
+        if look.has_exported() {
+            doubtful.truncate(LOOKED_UP_MAX);
+            let ids: Vec<CallId> = doubtful.iter().map(|(.., call_id)| call_id.clone()).collect();
+            let records = self.records(partition, &ids).await?;
+            is_exported = records.iter().map(|record| record.as_ref().is_some_and(|record| !record.exported.is_empty())).collect();
+        }
+        let mut lists = replies.lock();
+        for ((number, list, _), _) in doubtful.iter().zip(is_exported).filter(|(_, is_exported)| !is_exported) {
+            // The call may have been exported again meanwhile.
+            if lists.get(list).is_some_and(|awaited| awaited.number == *number) {
+                lists.remove(list);
+            }
+        }
+        Ok(())
     }
 
     /// Looks for replies to these calls that no process has taken. Says which of them have ended.
@@ -81,6 +116,7 @@ impl RedisStore {
             let found = if let Value::Array(found) = found { found.into_iter().next().and_then(value::into_bytes) } else { None };
             if let Some(reply) = &found {
                 self.take_reply(partition, &record.call.call_id, reply).await?;
+                self.shared.legacy.replies.lock().remove(list);
                 self.shared.link.ask(&command("DEL", &[list])).await?;
             }
             ended.push(found.is_some());
@@ -90,10 +126,7 @@ impl RedisStore {
 
     /// Ends a call as the reply of a legacy worker says, unless it is over.
     async fn take_reply(&self, partition: &Arc<Partition>, call_id: &CallId, reply: &[u8]) -> Result<(), StoreError> {
-        let Some(answer) = reply::read(reply) else {
-            tracing::warn!(%call_id, bytes = reply.len(), "a reply that cannot be read was dropped; the call goes on until its deadline");
-            return Ok(());
-        };
+        let answer = reply::read(reply);
         while let Some(record) = self.records(partition, std::slice::from_ref(call_id)).await?.pop().flatten() {
             if record.call.state.has_ended() {
                 self.shared.waiters.tell(call_id, &CallNews::of_end(&record.call));
@@ -163,5 +196,35 @@ impl BlockingRead for Pop {
 
     fn changes(store: &RedisStore) -> watch::Receiver<u64> {
         store.shared.legacy.replies.changes.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_core::clock::VirtualClock;
+    use towpath_core::names::FunctionKey;
+    use towpath_redis_testing::RedisServer;
+
+    use super::*;
+    use crate::options::RedisOptions;
+
+    #[tokio::test]
+    async fn replies_to_calls_that_are_not_exported_any_more_are_not_awaited() {
+        let (server, clock) = (RedisServer::start(), VirtualClock::new());
+        let options = RedisOptions::standalone("127.0.0.1", server.port());
+        let store = RedisStore::open_by_clock(options, Arc::new(clock.clone())).await.unwrap();
+        let [one, other] = ["one", "other"].map(|name| store.partition(&FunctionKey::global(name.parse().unwrap())));
+        let until = store.shared.now() + Duration::from_secs(3_600);
+        for number in 0..600 {
+            let call_id = CallId::new(format!("call-{number}")).unwrap();
+            store.await_reply(&one, &call_id, &format!("function:response:{call_id}"), until);
+        }
+        store.await_reply(&other, &CallId::new("call").unwrap(), "function:response:call", until);
+        let awaited = || store.shared.legacy.replies.lock().len();
+        store.tend(&one).await.unwrap();
+        assert_eq!(awaited(), 601, "they may be about to be exported");
+        clock.advance(EXPORTED_WITHIN);
+        store.tend(&one).await.unwrap();
+        assert_eq!(awaited(), 1, "none of them is exported");
     }
 }

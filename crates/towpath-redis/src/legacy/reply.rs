@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use towpath_core::call::{Answer, Call, Failure, Outcome, Retry};
+use towpath_core::time::Timestamp;
 
 use crate::calls::record::payload;
 
@@ -49,40 +50,64 @@ pub(super) fn write(call: &Call) -> Vec<u8> {
     serde_json::to_vec(&reply).unwrap_or_default()
 }
 
+/// The reply to an entry whose call id Towpath refuses: it has no call.
+pub(super) fn write_refused_id(call_id: &str, now: Timestamp) -> Vec<u8> {
+    let error = "the call id is too long, has control characters in it, or begins with a prefix that is reserved";
+    let (error, code) = (Some(error), Some("invalid_call_id"));
+    let reply = Written { call_id, success: false, data: None, error, code, details: None, timestamp: now.as_millis() };
+    serde_json::to_vec(&reply).unwrap_or_default()
+}
+
 /// JSON as it is. Anything else goes as `null`, because a reply must be readable.
 fn raw(bytes: &[u8]) -> Option<Box<RawValue>> {
     let text = String::from_utf8(bytes.to_vec()).ok()?;
     RawValue::from_string(text).ok().or_else(|| RawValue::from_string("null".to_owned()).ok())
 }
 
+/// A reply as it came. Legacy workers write any JSON under these names.
 #[derive(Deserialize)]
 struct Read<'a> {
-    #[serde(default)]
-    success: bool,
+    #[serde(borrow)]
+    success: Option<&'a RawValue>,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
-    code: Option<String>,
+    #[serde(borrow)]
+    code: Option<&'a RawValue>,
     #[serde(borrow)]
     details: Option<&'a RawValue>,
 }
 
-/// What the reply of a legacy worker says. `None`: it is not a reply.
-pub(super) fn read(reply: &[u8]) -> Option<Answer> {
-    let reply: Read<'_> = serde_json::from_slice(reply).ok()?;
-    if reply.success {
-        return Some(Answer::Ok(payload(reply.data.map_or("null", RawValue::get).as_bytes())));
-    }
-    // The error is plain text as a rule; anything else is shown as it is.
-    let text = reply.error.map_or_else(
-        || "the worker failed and did not say why".to_owned(),
-        |error| serde_json::from_str(error.get()).unwrap_or_else(|_| error.get().to_owned()),
-    );
-    let mut failure = Failure::new(reply.code.unwrap_or_else(|| "handler_failed".to_owned()), text);
-    failure.details = reply.details.map(|details| payload(details.get().as_bytes()));
+/// What the reply of a legacy worker says. The worker has run the call, so that a reply that cannot be read is a failure, too.
+pub(super) fn read(reply: &[u8]) -> Answer {
+    let failure = match serde_json::from_slice::<Read<'_>>(reply).map_err(|error| unreadable(&error)) {
+        Ok(reply) if reply.success.is_some_and(says_yes) => {
+            return Answer::Ok(payload(reply.data.map_or("null", RawValue::get).as_bytes()));
+        }
+        Ok(reply) => {
+            let message = reply.error.map_or_else(|| "the worker failed and did not say why".to_owned(), text);
+            let mut failure = Failure::new(reply.code.map_or_else(|| "handler_failed".to_owned(), text), message);
+            failure.details = reply.details.map(|details| payload(details.get().as_bytes()));
+            failure
+        }
+        Err(failure) => failure,
+    };
     // Legacy workers know no further attempt, and their callers expect none.
-    Some(Answer::Failed { failure, retry: Retry::Never })
+    Answer::Failed { failure, retry: Retry::Never }
+}
+
+fn unreadable(error: &serde_json::Error) -> Failure {
+    Failure::new("invalid_reply", format!("the legacy worker ran the call, and its reply cannot be read: {error}"))
+}
+
+fn says_yes(success: &RawValue) -> bool {
+    matches!(success.get(), "true" | "1" | "\"true\"" | "\"1\"")
+}
+
+/// Plain text as a rule; anything else is shown as it is.
+fn text(value: &RawValue) -> String {
+    serde_json::from_str(value.get()).unwrap_or_else(|_| value.get().to_owned())
 }
 
 #[cfg(test)]
@@ -91,16 +116,28 @@ mod tests {
 
     #[test]
     fn replies_of_legacy_workers_are_read() {
-        assert_eq!(read(br#"{"success":true,"data":{"sum":42}}"#), Some(Answer::Ok(payload(br#"{"sum":42}"#))));
-        assert_eq!(read(br#"{"success":true}"#), Some(Answer::Ok(payload(b"null"))));
-        for (reply, message) in [
-            (r#"{"success":false,"error":"no such order"}"#, "no such order"),
-            (r#"{"success":false,"error":{"a":1}}"#, r#"{"a":1}"#),
-            ("{}", "the worker failed and did not say why"),
-        ] {
-            let Some(Answer::Failed { failure, retry: Retry::Never }) = read(reply.as_bytes()) else { panic!("{reply}") };
-            assert_eq!(failure.message, message);
+        for yes in ["true", "1", "\"true\""] {
+            let reply = format!(r#"{{"success":{yes},"data":{{"sum":42}}}}"#);
+            assert_eq!(read(reply.as_bytes()), Answer::Ok(payload(br#"{"sum":42}"#)), "{yes}");
         }
-        assert_eq!(read(b"sum"), None);
+        assert_eq!(read(br#"{"success":true}"#), Answer::Ok(payload(b"null")));
+        for (reply, code, message) in [
+            (r#"{"success":false,"error":"no such order"}"#, "handler_failed", "no such order"),
+            (r#"{"success":0,"error":{"a":1}}"#, "handler_failed", r#"{"a":1}"#),
+            (r#"{"success":false,"error":"gone","code":404}"#, "404", "gone"),
+            (r#"{"error":null,"code":null}"#, "handler_failed", "the worker failed and did not say why"),
+            ("{}", "handler_failed", "the worker failed and did not say why"),
+        ] {
+            let Answer::Failed { failure, retry: Retry::Never } = read(reply.as_bytes()) else { panic!("{reply}") };
+            assert_eq!((failure.code.as_str(), failure.message.as_str()), (code, message), "{reply}");
+        }
+    }
+
+    #[test]
+    fn a_reply_that_cannot_be_read_is_a_failure() {
+        for reply in [&b"sum"[..], b"", b"null", b"\"ok\"", br#"{"success":true,"data":NaN}"#, b"{\"success\":true,\"data\":\"\xff\"}"] {
+            let Answer::Failed { failure, retry: Retry::Never } = read(reply) else { panic!("{reply:?}") };
+            assert_eq!(failure.code, "invalid_reply", "{reply:?}");
+        }
     }
 }

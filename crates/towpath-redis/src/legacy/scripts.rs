@@ -5,14 +5,12 @@ use std::sync::LazyLock;
 use crate::link::Script;
 
 macro_rules! with_group {
-    ($name:ident, $file:literal) => {
-        pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::even_if_full(concat!(
-                include_str!("../../lua/calls/record.lua"),
-                include_str!("../../lua/legacy/group.lua"),
-                include_str!(concat!("../../lua/legacy/", $file, ".lua"))
-            ))
-        });
+    ($file:literal) => {
+        concat!(
+            include_str!("../../lua/calls/record.lua"),
+            include_str!("../../lua/legacy/group.lua"),
+            include_str!(concat!("../../lua/legacy/", $file, ".lua"))
+        )
     };
 }
 
@@ -23,9 +21,11 @@ macro_rules! alone {
     };
 }
 
-with_group!(TEND, "tend");
-with_group!(IMPORT, "import");
-with_group!(EXPORT, "export");
+pub(super) static TEND: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(with_group!("tend")));
+pub(super) static IMPORT: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(with_group!("import")));
+/// An exported call stands in Redis twice. When memory is full, calls wait in the queue.
+pub(super) static EXPORT: LazyLock<Script> = LazyLock::new(|| Script::new(with_group!("export")));
 alone!(ANSWER, "answer");
 alone!(LOOK, "look");
-alone!(BACKLOG, "backlog");
+alone!(MISSED, "missed");
+alone!(CONSUMERS, "consumers");

@@ -129,10 +129,9 @@ impl RedisStore {
             self.shared.now().as_millis(),
             limit(function.limits.shards.map(|shards| shards.to_string())),
         ];
-        let held = format!("{}{}", keys.held, offered.map_or("", |offered| offered.worker.as_str()));
         // Only the first partition has a stream; in a Cluster it lies elsewhere than the others.
         let stream = if shard == 0 { &keys.stream } else { &keys.definition };
-        let names = [keys.definition.as_str(), stream, &keys.workers, &keys.calls, &keys.running, &held, &keys.legacy];
+        let names = [keys.definition.as_str(), stream, &keys.workers, &keys.legacy];
         let reply = self.shared.link.run(&scripts::OFFER, &names, &arguments).await?;
         let (definition, offer): (String, String) = read(reply)?;
         if definition == "changed" || shard > 0 {

@@ -120,6 +120,31 @@ async fn entries_that_are_no_calls_are_acknowledged_and_not_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_caller_whose_call_id_cannot_be_used_is_told_so() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let ours = Ours::new();
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    for (number, call_id) in ["two\nlines", &"x".repeat(300), "inbox:1"].iter().enumerate() {
+        let name = format!("refused-{number}");
+        rig.cli(&["XADD", STREAM, "*", "callId", call_id, "params", "{\"a\":2,\"b\":40}", "responseChannel", &reply_list(&name)]);
+        let reply = rig.legacy_answer(&name);
+        assert_eq!((&reply["success"], &reply["code"]), (&json!(false), &json!("invalid_call_id")), "{reply}");
+        assert_eq!(reply["callId"], json!(call_id), "{reply}");
+        assert!(reply["error"].is_string() && reply["timestamp"].is_i64(), "{reply}");
+        assert_ne!(rig.cli(&["PTTL", &reply_list(&name)]), "-1");
+    }
+    rig.cli(&["SET", &reply_list("taken"), "a text"]);
+    rig.cli(&["XADD", STREAM, "*", "callId", "two\nlines", "responseChannel", &reply_list("taken")]);
+    rig.legacy_entry("call-1", &[]);
+    assert_eq!(rig.legacy_answer("call-1")["data"]["sum"], 42);
+    rig.until_nothing_pends();
+    assert_eq!(rig.cli(&["TTL", &reply_list("taken")]), "-1", "a key of another program stays as it is");
+    assert_eq!(runs.ids(), ["call-1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_entry_that_a_legacy_worker_writes_when_it_starts_disturbs_nobody() {
     let rig = Rig::start();
     let towpath = rig.towpath().await;

@@ -253,3 +253,55 @@ async fn the_entry_of_an_exported_call_goes_with_the_end_of_the_call() {
     answered(vec![calling]).await;
     until("its entry is gone", SOON, || entries_of(&rig) == 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_a_legacy_worker_finishes_after_it_destroyed_the_group_do_not_run_again() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let ours = Ours::new().behind(&gate).concurrency(1);
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    let busy = call(&towpath);
+    runs.reach(1).await;
+    let mut legacy = rig.legacy_worker(&["--hold"]).await;
+    for number in 0..3 {
+        let call_id = format!("legacy-{number}");
+        rig.legacy_entry(&call_id, &[]);
+        legacy.hear("took").await;
+        until("it is noted", SOON, || rig.cli(&["HEXISTS", &own("legacy"), "pending"]) == "1");
+        // n8n stops: it destroys the group first, and ends its executions then.
+        rig.cli(&["XGROUP", "DESTROY", STREAM, GROUP]);
+        rig.until_the_group_is_there();
+        assert_eq!(rig.pending(), 1, "its consumer holds it again");
+        legacy.order("answer").await;
+        legacy.hear("answered").await;
+        rig.until_nothing_pends();
+        // Its caller takes the answer.
+        rig.cli(&["DEL", &reply_list(&call_id)]);
+        until("nothing is kept about it", SOON, || rig.cli(&["HLEN", &own("legacy")]) == "1");
+    }
+    legacy.kill().await;
+    gate.add_permits(100);
+    answered(vec![busy]).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(runs.ids().len(), 1, "{:?}", runs.ids());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_was_deleted_and_begins_again_with_smaller_entries_is_served() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let _worker = Ours::new().start(&towpath).await;
+    // The clock of another master was ahead.
+    let ahead = format!("{}-0", rig.now_ms() + 600_000);
+    rig.cli(&["XADD", STREAM, &ahead, "callId", "legacy-1", "params", "{\"a\":2,\"b\":40}", "responseChannel", &reply_list("legacy-1")]);
+    assert_eq!(rig.legacy_answer("legacy-1")["data"]["sum"], 42);
+    until("the watermark is kept", SOON, || rig.cli(&["HGET", &own("legacy"), "watermark"]) == ahead);
+    rig.cli(&["DEL", STREAM]);
+    for number in 2..5 {
+        let call_id = format!("legacy-{number}");
+        rig.legacy_entry(&call_id, &[]);
+        assert_eq!(rig.legacy_answer(&call_id)["data"]["sum"], 42);
+    }
+}

@@ -3,8 +3,9 @@
 use serde_json::json;
 use towpath::{CallContext, CallError, FunctionOptions, Towpath};
 use towpath_redis::Timing;
+use towpath_redis_testing::until;
 
-use crate::rig::{ADD, Add, GROUP, Ours, Rig, STREAM, Sum};
+use crate::rig::{ADD, Add, GROUP, Ours, Rig, SOON, STREAM, Sum};
 
 const META: &str = "function:meta:worker-1794767286013-elno0oaxhp6:gadd";
 
@@ -132,4 +133,20 @@ async fn a_legacy_caller_learns_the_parameters_of_a_function_with_a_json_schema(
         assert_eq!(reply["data"]["sum"], 42, "{parameters}: {reply}");
         worker.drain().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_legacy_worker_that_was_killed_does_not_make_every_process_look_at_all_functions() {
+    let rig = Rig::start();
+    // More than an hour after it came its hash has no expiry.
+    rig.cli(&["HSET", META, "executionId", "__global__", "lastHeartbeat", &(rig.now_ms() - 3_600_000).to_string()]);
+    rig.cli(&["SADD", "function:gadd", "worker-1794767286013-elno0oaxhp6"]);
+    let towpath = rig.towpath().await;
+    let _worker = Ours::new().start(&towpath).await;
+    let rounds = || rig.times_run("sunion");
+    until("some rounds are over", SOON, || rounds() >= 3);
+    let (looks, begun) = (rig.times_run("smembers"), rounds());
+    until("some more rounds are over", SOON, || rounds() >= begun + 4);
+    // Others than the rounds look, too, now and then.
+    assert!(rig.times_run("smembers") - looks <= 2, "{} looks in four rounds", rig.times_run("smembers") - looks);
 }

@@ -315,3 +315,84 @@ async fn a_reply_list_of_another_type_harms_its_call_alone() {
     answered(call(&towpath)).await;
     until("nothing waits or runs", SOON, || rig.waiting() == 0 && rig.cli(&["ZCARD", &own("running")]) == "0");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_entry_another_worker_acknowledged_is_not_run_beside_its_live_worker() {
+    let rig = Rig::start();
+    let mut legacy = rig.legacy_worker(&["--hold"]).await;
+    let towpath = rig.towpath().await;
+    let new = call(&towpath);
+    legacy.hear("took").await;
+    until("it runs", SOON, || rig.cli(&["ZCARD", &own("running")]) == "1");
+    // Generation B begins by acknowledging whatever is pending.
+    let mut second = rig.legacy_worker(&["--generation", "b", "--worker-id", "worker-2"]).await;
+    assert_eq!(rig.pending(), 0);
+    second.order("leave").await;
+    let ours = Ours::new();
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    tokio::time::sleep(2 * TIMING.abandoned_after).await;
+    legacy.order("answer").await;
+    answered(new).await;
+    assert_eq!(runs.ids(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_legacy_workers_acknowledge_and_never_answer_ends() {
+    const READ: &str = "local read = redis.call('XREADGROUP', 'GROUP', ARGV[1], 'consumer-1', 'STREAMS', KEYS[1], '>')
+        for _, entry in ipairs(read and read[1][2] or {}) do redis.call('XACK', KEYS[1], ARGV[1], entry[1]) end
+        return read and #read[1][2] or 0";
+    let rig = Rig::start();
+    let _registered = rig.legacy_worker(&["--hold"]).await;
+    let towpath = rig.towpath().await;
+    let first = call(&towpath);
+    until("the worker is busy", SOON, || rig.pending() == 1);
+    let lost = call(&towpath);
+    let mut runs = 0;
+    until("it ends", FOUND_WITHIN, || {
+        runs += rig.cli(&["EVAL", READ, "1", STREAM, GROUP]).parse::<u32>().expect("a number");
+        lost.is_finished()
+    });
+    let error = lost.await.expect("it does not panic").expect_err("it was never answered");
+    assert!(error.to_string().contains("(poisoned)"), "{error}");
+    assert_eq!(runs, 5);
+    first.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_that_cannot_be_read_ends_its_call() {
+    let rig = Rig::start();
+    let mut legacy = rig.legacy_worker(&["--hold"]).await;
+    let towpath = rig.towpath().await;
+    let new = call(&towpath);
+    let call_id = legacy.hear("took").await["fields"]["callId"].take();
+    rig.cli(&["LPUSH", &reply_list(call_id.as_str().expect("an id")), "{\"success\":true,\"data\":NaN}"]);
+    let outcome = tokio::time::timeout(SOON, new).await.expect("it ends").expect("it does not panic");
+    let error = outcome.expect_err("its result is not known");
+    assert!(error.to_string().contains("its reply cannot be read") && error.to_string().contains("(invalid_reply)"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_a_dead_legacy_worker_has_answered_does_not_run_again() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let ours = Ours::new().behind(&gate).concurrency(1);
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    let busy = call(&towpath);
+    runs.reach(1).await;
+    for number in 0..2 {
+        rig.legacy_entry(&format!("old-{number}"), &["timeout", "110000"]);
+    }
+    rig.cli(&["XREADGROUP", "GROUP", GROUP, "consumer-1", "STREAMS", STREAM, ">"]);
+    // It dies between its answer and its acknowledgement.
+    rig.cli(&["LPUSH", &reply_list("old-0"), "{\"success\":true,\"data\":{\"sum\":41}}"]);
+    gate.add_permits(10);
+    answered(busy).await;
+    assert_eq!(rig.legacy_answer("old-1")["data"]["sum"], 42);
+    rig.until_nothing_pends();
+    assert_eq!((runs.of("old-0"), runs.of("old-1")), (0, 1));
+    assert_eq!(rig.legacy_answer("old-0")["data"]["sum"], 41);
+    until_entries(&rig, 0);
+}

@@ -26,6 +26,8 @@ use log::Log;
 const HISTORIES: u64 = 100;
 /// Histories that run at the same time, each on a server of its own.
 const LANES: u64 = 10;
+/// Number of databases that a server has.
+const DATABASES: i64 = 16;
 const STEPS: usize = 24;
 const ENDS_WITHIN: Duration = Duration::from_secs(12);
 
@@ -42,10 +44,14 @@ async fn in_every_history_each_call_ends_once_and_none_runs_again_without_need()
     let histories = std::env::var("TOWPATH_HISTORIES").ok().and_then(|count| count.parse().ok()).unwrap_or(HISTORIES);
     let lanes = (0..LANES).map(|lane| {
         tokio::spawn(async move {
-            let server = RedisServer::start();
+            let mut server = RedisServer::start();
             let mut failures = Vec::new();
             let seeds = (0..histories).filter(|seed| seed % LANES == lane).filter(|seed| only.is_none_or(|only| only == *seed));
-            for (database, seed) in (0..).zip(seeds) {
+            for (number, seed) in (0..).zip(seeds) {
+                let database = number % DATABASES;
+                if number > 0 && database == 0 {
+                    server = RedisServer::start();
+                }
                 let played = tokio::spawn(History::play(server.port(), database, seed)).await;
                 match played {
                     Ok(Ok(())) => {}

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use towpath::{SystemClock, Towpath};
+use towpath::core::worker::FunctionDefinition;
+use towpath::{FunctionKey, SystemClock, Towpath};
 use towpath_redis::{RedisOptions, RedisStore, Timing};
 use towpath_redis_testing::{RedisServer, until};
 
@@ -42,6 +43,12 @@ impl Rig {
     /// Towpath as another process would open it.
     pub(crate) async fn towpath(&self) -> Towpath {
         self.towpath_with(TIMING).await
+    }
+
+    /// The function of these tests is known, and no worker serves it.
+    pub(crate) async fn define(&self, towpath: &Towpath) {
+        let function = FunctionDefinition::new(FunctionKey::global(ADD.parse().expect("a name")));
+        towpath.store().define(function).await.expect("the server is there");
     }
 
     pub(crate) async fn towpath_with(&self, timing: Timing) -> Towpath {
@@ -86,6 +93,26 @@ impl Rig {
         let channel = reply_list(call_id);
         let fields = ["callId", call_id, "params", "{\"a\":2,\"b\":40}", "responseChannel", &channel];
         self.cli(&[&["XADD", STREAM, "*"], &fields[..], more].concat())
+    }
+
+    /// The server's clock, in ms.
+    pub(crate) fn now_ms(&self) -> u64 {
+        let time = self.cli(&["TIME"]);
+        let mut parts = time.lines().filter_map(|part| part.parse::<u64>().ok());
+        parts.next().expect("seconds") * 1_000 + parts.next().expect("microseconds") / 1_000
+    }
+
+    /// How often the server has run a command, by its name in `INFO commandstats`.
+    pub(crate) fn times_run(&self, command: &str) -> u64 {
+        let (stats, start) = (self.cli(&["INFO", "commandstats"]), format!("cmdstat_{command}:calls="));
+        let line = stats.lines().find_map(|line| line.strip_prefix(&start));
+        line.and_then(|rest| rest.split(',').next()).and_then(|count| count.parse().ok()).unwrap_or_default()
+    }
+
+    /// The last entry that the group was given.
+    pub(crate) fn last_delivered(&self) -> String {
+        let groups = self.cli(&["XINFO", "GROUPS", STREAM]);
+        groups.lines().skip_while(|line| *line != "last-delivered-id").nth(1).expect("there is a group").to_owned()
     }
 
     /// Waits for the answer in a legacy caller's list, and leaves it there.
