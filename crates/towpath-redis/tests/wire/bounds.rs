@@ -9,7 +9,7 @@ use towpath::{CallError, Towpath};
 use towpath_redis::Timing;
 use towpath_redis_testing::until;
 
-use crate::rig::{ADD, Add, GROUP, Ours, Rig, SOON, STREAM, Sum, TIMING, own, reply_list};
+use crate::rig::{ADD, Add, GROUP, Ours, Rig, SOON, STREAM, Sum, TIMING, let_pass, own, reply_list};
 
 const MINUTE_MS: u64 = 60_000;
 /// Longer than a few ticks, than an answer may take after its acknowledgement, and than a silent worker is believed to live.
@@ -116,7 +116,7 @@ async fn a_call_beyond_the_pending_entries_that_are_looked_at_is_left_to_its_wor
     let calling = call(&towpath);
     let call_id = legacy.hear("took").await["fields"]["callId"].take();
     let call_id = call_id.as_str().expect("an id");
-    tokio::time::sleep(LONG).await;
+    let_pass(LONG).await;
     rig.cli(&["LPUSH", &reply_list(call_id), "{\"success\":true,\"data\":{\"sum\":42}}"]);
     assert_eq!(calling.await.expect("it does not panic"), Ok(Sum { sum: 42 }));
     legacy.order("leave").await;
@@ -131,7 +131,7 @@ async fn a_few_hundred_calls_are_exported_at_once_and_the_others_follow() {
     let calls: Vec<_> = (0..400).map(|_| call(&towpath)).collect();
     legacy.hear("took").await;
     until("all wait", SOON, || rig.waiting() == 399);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let_pass(Duration::from_secs(1)).await;
     let exported: usize = rig.cli(&["ZCARD", &own("exported")]).parse().expect("a number");
     assert!((200..300).contains(&exported), "{exported} of 400 are in the stream, too");
     // Towpath workers run what is not exported, and import what is.
@@ -161,7 +161,7 @@ async fn calls_are_not_exported_while_memory_is_full() {
     let calls: Vec<_> = (0..5).map(|_| call(&towpath)).collect();
     until("they wait", SOON, || rig.waiting() == 5);
     rig.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let_pass(Duration::from_millis(2_500)).await;
     assert_eq!(rig.cli(&["XLEN", STREAM]), "0", "an exported call stands in Redis twice");
     rig.cli(&["CONFIG", "SET", "maxmemory", "0"]);
     until("they are exported", SOON, || rig.cli(&["XLEN", STREAM]) == "5");
@@ -185,7 +185,7 @@ async fn large_entries_are_not_read_only_to_look_at_their_ids() {
     rig.cli(&["SLOWLOG", "RESET"]);
     for _ in 0..5 {
         towpath.store().functions().await.expect("the server is there");
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        let_pass(Duration::from_millis(300)).await;
     }
     let slow = rig.cli(&["SLOWLOG", "GET", "100"]);
     assert_eq!(slow.lines().filter(|line| line.eq_ignore_ascii_case("evalsha")).count(), 0, "{}", &slow[..slow.len().min(500)]);
@@ -244,7 +244,7 @@ async fn consumers_are_asked_for_only_when_an_entry_idles_for_long() {
     let towpath = rig.towpath_with(Timing { abandoned_after: Duration::from_secs(600), ..TIMING }).await;
     let calling = call(&towpath);
     legacy.hear("took").await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let_pass(Duration::from_secs(1)).await;
     assert_eq!(rig.times_run("xinfo|consumers"), 0);
     legacy.order("answer").await;
     assert_eq!(calling.await.expect("it does not panic"), Ok(Sum { sum: 42 }));
@@ -265,6 +265,6 @@ async fn calls_that_legacy_workers_finish_while_a_function_is_registered_do_not_
     let _worker = ours.start(&towpath).await;
     rig.legacy_entry("last", &[]);
     rig.legacy_answer("last");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let_pass(Duration::from_secs(1)).await;
     assert_eq!(runs.ids(), ["last"]);
 }

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use towpath::{CallError, Towpath};
 use towpath_redis_testing::until;
 
-use crate::rig::{ADD, Add, GROUP, Ours, Rig, SOON, STREAM, Sum, own, reply_list};
+use crate::rig::{ADD, Add, GROUP, Ours, Rig, SOON, STREAM, Sum, let_pass, own, reply_list};
 
 /// What nobody tells us of is found by looking; so long that may take.
 const FOUND_WITHIN: Duration = Duration::from_secs(100);
@@ -284,7 +284,7 @@ async fn calls_that_a_legacy_worker_finishes_after_it_destroyed_the_group_do_not
     legacy.kill().await;
     gate.add_permits(100);
     answered(vec![busy]).await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    let_pass(Duration::from_secs(5)).await;
     assert_eq!(runs.ids().len(), 1, "{:?}", runs.ids());
 }
 

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use towpath::{CallError, Towpath};
 use towpath_redis_testing::until;
 
-use crate::rig::{ADD, Add, GROUP, Ours, Rig, SOON, STREAM, Sum, TIMING, own, reply_list};
+use crate::rig::{ADD, Add, GROUP, Ours, Rig, SOON, STREAM, Sum, TIMING, let_pass, own, reply_list};
 
 /// What nobody tells us of is found by looking, after a lease; so long that may take.
 const FOUND_WITHIN: Duration = Duration::from_secs(100);
@@ -331,7 +331,7 @@ async fn a_call_whose_entry_another_worker_acknowledged_is_not_run_beside_its_li
     let ours = Ours::new();
     let runs = ours.runs.clone();
     let _worker = ours.start(&towpath).await;
-    tokio::time::sleep(2 * TIMING.abandoned_after).await;
+    let_pass(2 * TIMING.abandoned_after).await;
     legacy.order("answer").await;
     answered(new).await;
     assert_eq!(runs.ids(), Vec::<String>::new());
