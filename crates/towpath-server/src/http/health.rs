@@ -30,7 +30,7 @@ pub(crate) async fn healthz() -> &'static str {
 
 /// Say whether requests should be sent here
 ///
-/// Ready means: not stopping, and a write to the store succeeded in the last two seconds.
+/// Ready means: not stopping, a write to the store succeeded in the last two seconds, and the tasks of this server run.
 #[utoipa::path(
     get, path = "/readyz", tag = "health",
     responses((status = 200, description = "Ready", body = String, content_type = "text/plain")),
