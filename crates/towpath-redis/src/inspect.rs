@@ -106,7 +106,8 @@ impl InspectStore for RedisStore {
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
         self.shared.prove_writable().await?;
-        // Whoever has begun to listen shall hear; when the way there is cut, others see to that.
+        // What was begun before is under way: claims wait in their line, and subscriptions hear. When the way there is cut, others see to that.
+        drop(tokio::time::timeout(LISTENS_WITHIN, self.shared.claims.looked()).await);
         drop(tokio::time::timeout(LISTENS_WITHIN, self.shared.news.listening().settled()).await);
         let now = self.shared.now();
         Ok(StoreStatus {

@@ -1,6 +1,6 @@
 //! Claims: a worker's request for calls, served at once if there are any, else when a notification says that there may be.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,6 +35,43 @@ pub(crate) struct Claims {
     waiting: Mutex<Line>,
     /// Work may have come, or a claim.
     pub(crate) signal: Arc<Notify>,
+    /// The claims that look into queues before they wait.
+    looking: Arc<Looking>,
+}
+
+/// Claims that look into queues, by number.
+#[derive(Default)]
+struct Looking {
+    numbers: Mutex<BTreeSet<u64>>,
+    /// One of them has ended, or waits now.
+    ended: Notify,
+}
+
+/// A claim that looks into queues, until this is dropped.
+struct Look {
+    looking: Arc<Looking>,
+    number: u64,
+}
+
+impl Looking {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        // No code under this lock can panic half way.
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(self: &Arc<Self>) -> Look {
+        let mut numbers = self.lock();
+        let number = numbers.last().map_or(0, |last| last + 1);
+        numbers.insert(number);
+        Look { looking: Arc::clone(self), number }
+    }
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        self.looking.lock().remove(&self.number);
+        self.looking.ended.notify_waiters();
+    }
 }
 
 /// The task that serves claims ends with the store.
@@ -87,6 +124,21 @@ struct Turn {
 }
 
 impl Claims {
+    /// Returns when every claim that looks into queues now has its deliveries, or waits.
+    pub(crate) async fn looked(&self) {
+        let last = self.looking.lock().last().copied();
+        loop {
+            let ended = self.looking.ended.notified();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
+            let first = self.looking.lock().first().copied();
+            if first.is_none() || first > last {
+                return;
+            }
+            ended.await;
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Line> {
         // No code under this lock can panic half way.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
@@ -144,6 +196,7 @@ impl RedisStore {
             self.check_place(&wanted.function)?;
         }
         let until = self.shared.now() + want.wait;
+        let look = self.shared.claims.looking.begin();
         let (changes, partitions) = (self.shared.news.function_changes(), self.partitions_wanted(&want));
         let waits = !want.wait.is_zero();
         let want = Arc::new(want);
@@ -158,6 +211,7 @@ impl RedisStore {
             _waits => {}
         }
         let mut turn = self.queue_up(want, partitions, changes);
+        drop(look);
         tokio::select! {
             biased;
             served = &mut turn.served => Ok(served.unwrap_or_default()),
