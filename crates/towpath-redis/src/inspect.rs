@@ -14,7 +14,7 @@ use towpath_core::inspect::{
 };
 use towpath_core::names::{CallId, FunctionKey, LockScope, WorkerId};
 use towpath_core::permit::PermitKind;
-use towpath_core::store::{InspectStore, StoreError};
+use towpath_core::store::{InspectStore, StoreError, StoreTrouble};
 use towpath_core::worker::WorkerView;
 
 use crate::calls::partition::Partition;
@@ -62,7 +62,15 @@ impl InspectStore for RedisStore {
         partitions.retain(|partition| is_meant(partition, filter));
         let mut newest = Newest { limit: limit + 1, below: page.after, found: BTreeMap::new() };
         for partition in &partitions {
-            self.collect(partition, filter, &mut newest).await?;
+            match self.collect(partition, filter, &mut newest).await {
+                // One function's trouble hides no other. Asked for alone, it is told.
+                Err(error @ StoreError::Unavailable(StoreTrouble::WrongType(_))) if filter.function.is_none() => {
+                    let error = self.explain(partition, error).await;
+                    tracing::warn!(function = %partition.function, %error, "calls of a function cannot be listed");
+                }
+                Err(error) => return Err(self.explain(partition, error).await),
+                Ok(()) => {}
+            }
         }
         let more = newest.found.len() > limit;
         let mut found: Vec<(u64, CallView)> = newest.found.into_iter().map(|((sequence, _), view)| (sequence, view)).collect();

@@ -198,6 +198,26 @@ pub(crate) struct PartitionKeys {
 }
 
 impl PartitionKeys {
+    /// All keys whose names need nothing else.
+    pub(crate) fn all(&self) -> [&str; 14] {
+        [
+            &self.calls,
+            &self.queue,
+            &self.running,
+            &self.delayed,
+            &self.deadlines,
+            &self.dead,
+            &self.exported,
+            &self.buckets,
+            &self.parked,
+            &self.owed,
+            &self.legacy,
+            &self.definition,
+            &self.workers,
+            &self.stream,
+        ]
+    }
+
     /// What a submit looks at and writes to, in the order of its script.
     pub(crate) fn of_submits(&self) -> [&str; 8] {
         [&self.calls, &self.queue, &self.deadlines, &self.delayed, &self.definition, &self.workers, &self.buckets, &self.exported]

@@ -17,6 +17,7 @@ use towpath_core::time::Timestamp;
 use crate::calls::change::{Change, ended};
 use crate::calls::partition::Partition;
 use crate::calls::record::Record;
+use crate::calls::sections;
 use crate::legacy::Looks;
 use crate::pause::pause;
 use crate::quick::QuickMap;
@@ -54,11 +55,14 @@ impl TimerStore for RedisStore {
         let mut fired = Fired::default();
         let looks_at_all = self.is_time_to_look_at_all(now);
         let partitions = if looks_at_all { self.all_partitions().await? } else { self.shared.agenda.due(now) };
+        let mut in_trouble = Vec::new();
         if limit > 0 {
-            self.fire_calls(&partitions, limit, now, &mut fired).await?;
+            in_trouble = self.fire_calls(&partitions, limit, now, &mut fired).await?;
             self.fire_others(limit, now, &mut fired).await?;
         }
         self.read_heads(&partitions).await?;
+        // What is due of a function in trouble stays due: it is not looked at again at once.
+        in_trouble.iter().for_each(|partition| self.shared.agenda.put_off(partition, now + PUT_OFF));
         if looks_at_all {
             self.shared.agenda.has_looked(now);
         }
@@ -109,14 +113,32 @@ impl RedisStore {
     }
 
     /// Does what is due of these functions, of each kind so many at most. The trouble of one function keeps no other from its timers.
-    async fn fire_calls(&self, partitions: &[Arc<Partition>], limit: u32, now: Timestamp, fired: &mut Fired) -> Result<(), StoreError> {
+    /// Returns the functions in trouble.
+    async fn fire_calls(
+        &self,
+        partitions: &[Arc<Partition>],
+        limit: u32,
+        now: Timestamp,
+        fired: &mut Fired,
+    ) -> Result<Vec<Arc<Partition>>, StoreError> {
+        let mut in_trouble = Vec::new();
         let mut kinds: [Vec<Due>; KINDS] = Default::default();
         // About twice the limit is taken up of each kind, whatever the number of functions: the earliest are fired, and the rest stays due.
         let share = (2 * limit as usize).div_ceil(partitions.len().max(1)).max(2);
         for partition in partitions {
             match self.take_up(partition, share, now).await {
-                Ok(taken) => kinds.iter_mut().zip(taken).for_each(|(kind, taken)| kind.extend(taken)),
-                Err(error) => tracing::warn!(function = %partition.function, %error, "what is due of this function could not be read"),
+                Ok((taken, trouble)) => {
+                    kinds.iter_mut().zip(taken).for_each(|(kind, taken)| kind.extend(taken));
+                    if let Some(error) = trouble {
+                        let error = self.explain(partition, error).await;
+                        tracing::warn!(function = %partition.function, %error, "not all that is due of this function could be read; trying again");
+                        in_trouble.push(Arc::clone(partition));
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(function = %partition.function, %error, "what is due of this function could not be read; trying again");
+                    in_trouble.push(Arc::clone(partition));
+                }
             }
         }
         let (mut moved, mut batch, mut put_back) = (HashSet::new(), Vec::new(), Vec::new());
@@ -136,6 +158,7 @@ impl RedisStore {
                 Ok(decided) => decided,
                 Err(error) => {
                     tracing::warn!(function = %partition.function, %error, "what is due of this function could not be decided; trying again");
+                    in_trouble.push(partition);
                     continue;
                 }
             };
@@ -154,11 +177,15 @@ impl RedisStore {
         for ((partition, before, after), made) in fates.iter().zip(self.apply_all(changes).await) {
             match (made, before) {
                 (Ok(true), Some(before)) => self.count_fired(partition, before, after, now, fired),
-                (Err(error), _) => tracing::warn!(function = %partition.function, %error, "a timer could not be fired; trying again"),
+                (Err(error), _) => {
+                    tracing::warn!(function = %partition.function, %error, "a timer could not be fired; trying again");
+                    in_trouble.push(Arc::clone(partition));
+                }
                 _changed => {}
             }
         }
-        self.correct_lines(&put_back).await
+        self.correct_lines(&put_back).await?;
+        Ok(in_trouble)
     }
 
     /// Decides what becomes of a call that something is due of.
@@ -191,8 +218,13 @@ impl RedisStore {
         }
     }
 
-    /// Takes up what is due of a function, by kind.
-    async fn take_up(&self, partition: &Arc<Partition>, limit: usize, now: Timestamp) -> Result<[Vec<Due>; KINDS], StoreError> {
+    /// Takes up what is due of a function, by kind, and says which trouble it met with one of them.
+    async fn take_up(
+        &self,
+        partition: &Arc<Partition>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<([Vec<Due>; KINDS], Option<StoreError>), StoreError> {
         let keys = &partition.keys;
         let mut args = Args::with_capacity(3);
         args.number(now.as_millis());
@@ -200,6 +232,7 @@ impl RedisStore {
         args.number(limit);
         let names = [keys.calls.as_str(), &keys.delayed, &keys.running, &keys.deadlines];
         let replies = value::array("a look for what is due", self.shared.link.run_args(&DUE, &names, &args).await?)?;
+        let trouble = replies.get(KINDS).and_then(value::text).filter(|why| !why.is_empty()).map(sections::refused);
         let mut kinds: [Vec<Due>; KINDS] = Default::default();
         for (number, (kind, reply)) in kinds.iter_mut().zip(replies).enumerate() {
             let mut parts = value::array("a look for what is due", reply)?.into_iter();
@@ -218,7 +251,7 @@ impl RedisStore {
                 kind.push(Due { partition: Arc::clone(partition), record, at });
             }
         }
-        Ok(kinds)
+        Ok((kinds, trouble))
     }
 
     /// Gives lines that were put off the times of their calls again.

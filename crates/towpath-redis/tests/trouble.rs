@@ -258,3 +258,65 @@ async fn a_change_is_made_although_its_notification_is_refused() {
     assert!(matches!(answered.as_deref(), Ok([Completed::Recorded { .. }])), "{answered:?}");
     assert_eq!(rig.state("c-1").await, CallState::Completed);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_in_trouble_hides_no_other_in_a_list_and_its_errors_name_the_key() {
+    let rig = Rig::start(&["bad", "good"]).await;
+    let offers = ["bad", "good"].map(|name| Offer { definition: definition(name), concurrency: None }).to_vec();
+    let register = RegisterWorker { worker_id: worker_id("w1"), kind: "rust".to_owned(), offers };
+    rig.store.register(register).await.expect("the server is up");
+    rig.submit("c-1", "good", 600).await;
+    for set in ["calls", "queue", "running", "delayed", "exported", "buckets", "function", "workers"] {
+        let bad = key(set, "bad");
+        if rig.server.cli(&["EXISTS", &bad]).trim() == "1" {
+            rig.server.cli(&["RENAME", &bad, "aside"]);
+        }
+        rig.server.cli(&["SET", &bad, "of another program"]);
+        let listed = rig.store.calls(&CallFilter::default(), PageRequest { limit: 10, after: None }).await;
+        assert_eq!(listed.unwrap_or_else(|error| panic!("{set}: {error}")).items.len(), 1, "{set}");
+        let functions = rig.store.functions().await.unwrap_or_else(|error| panic!("{set}: {error}"));
+        assert!(functions.iter().any(|view| view.definition.key == function("good")), "{set}");
+        assert_eq!(rig.store.workers().await.unwrap_or_else(|error| panic!("{set}: {error}")).len(), 1, "{set}");
+        if ["calls", "queue"].contains(&set) {
+            let refused = rig.store.submit(new_call("c-2", "bad")).await.expect_err("it cannot be kept").to_string();
+            assert!(refused.contains(&format!("the key {bad} is a string and should be a")), "{refused}");
+        }
+        rig.another_process().await;
+        rig.server.cli(&["DEL", &bad]);
+        if rig.server.cli(&["EXISTS", "aside"]).trim() == "1" {
+            rig.server.cli(&["RENAME", "aside", &bad]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_of_a_wrong_type_stops_its_kind_of_timer_alone_and_makes_no_server_busy() {
+    let rig = Rig::start(&["add"]).await;
+    rig.submit("c-1", "add", 10).await;
+    rig.submit("c-2", "add", 600).await;
+    rig.server.cli(&["SET", &key("running", "add"), "of another program"]);
+    rig.clock.advance(seconds(11));
+    let fired = rig.store.fire_due(256).await.expect("the server is up");
+    assert_eq!(fired.ended.iter().map(|ended| ended.call_id.as_str()).collect::<Vec<_>>(), ["c-1"], "its deadline came");
+    let next = fired.next_due.expect("the other call has a deadline");
+    assert!(next >= towpath_core::clock::Clock::now(&rig.clock) + seconds(2), "it is not looked at again at once: {next:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_of_an_earlier_format_is_refused_and_left_alone() {
+    for key in ["towpath:sequence", "towpath:where"] {
+        let server = RedisServer::start();
+        server.cli(&["SET", key, "1"]);
+        let options = || RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+        let refused = RedisStore::open_by_clock(options(), Arc::new(VirtualClock::new())).await.expect_err("it cannot be read").to_string();
+        assert!(refused.contains(key) && refused.contains("choose another prefix"), "{refused}");
+        assert_eq!(server.cli(&["DBSIZE"]).trim(), "1", "nothing was written");
+        let other = RedisOptions { prefix: "fresh".to_owned(), ..options() };
+        RedisStore::open_by_clock(other, Arc::new(VirtualClock::new())).await.expect("another prefix is free");
+    }
+    let server = RedisServer::start();
+    server.cli(&["SET", "towpath:format", "9"]);
+    let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    let refused = RedisStore::open_by_clock(options, Arc::new(VirtualClock::new())).await.expect_err("it is of a later version").to_string();
+    assert!(refused.contains("format 9"), "{refused}");
+}

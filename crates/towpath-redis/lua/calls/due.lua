@@ -2,7 +2,8 @@
 --
 -- KEYS  1 calls  2 delayed  3 running  4 deadlines
 -- ARGV  1 now, ms  2 until when the lines that are taken up are put off, ms  3 how many of each kind at most
--- gives {delays, leases, deadlines}, each a list of id, record, in the order of their scores
+-- gives {delays, leases, deadlines, why}, each of the first three a list of id, record, in the order of their scores, the last the trouble of
+--       a kind that could not be read, or ``: the other kinds are taken up all the same
 -- A line whose call is not in the state that it stands for is removed. A line that is taken up is put off, so that another server does not do
 -- the same work; if this process dies, it is due again then.
 local TIES_MAX = 256
@@ -25,9 +26,18 @@ local function due(lines, states, limit)
   if #put_off > 0 then call('ZADD', lines, 'XX', unpack(put_off)) end
   return found
 end
--- A key of a wrong type ends this before anything is written.
-call('HLEN', KEYS[1])
-for i = 2, 4 do call('ZCARD', KEYS[i]) end
-local delays, leases = due(KEYS[2], 'D', each), due(KEYS[3], 'R', each)
+local why = ''
+-- A key of a wrong type ends its kind before anything is written.
+local function try(lines, states, limit)
+  local fine, found = pcall(due, lines, states, limit)
+  if fine then return found end
+  why = type(found) == 'table' and found.err or tostring(found)
+  return {}
+end
+local delays, leases = try(KEYS[2], 'D', each), try(KEYS[3], 'R', each)
 -- What a delay or a lease brought up does not count as a deadline, too.
-return { delays, leases, due(KEYS[4], 'QDR', each + (#delays + #leases) / 2) }
+local deadlines = try(KEYS[4], 'QDR', each + (#delays + #leases) / 2)
+for _, code in ipairs({ 'READONLY', 'MISCONF', 'NOREPLICAS', 'MASTERDOWN' }) do
+  if find(why, code .. ' ', 1, true) then return redis.error_reply(why) end
+end
+return { delays, leases, deadlines, why }

@@ -93,6 +93,13 @@ impl Agenda {
         }
     }
 
+    /// The timers of a partition are not looked at before this.
+    pub(crate) fn put_off(&self, partition: &Arc<Partition>, until: Timestamp) {
+        let mut known = self.lock();
+        let earliest = known.of(partition);
+        earliest.due = Some(earliest.due.map_or(until, |due| due.max(until)));
+    }
+
     /// Silent workers and leases of locks are not looked at before this.
     pub(crate) fn put_others_off(&self, until: Timestamp) {
         self.lock().others_from = Some(until);

@@ -212,10 +212,13 @@ impl RedisStore {
         match self.run_sections(&sections).await {
             Err(error) => results.iter_mut().for_each(|result| *result = Err(error.clone())),
             Ok(replies) => {
-                for ((_, places), reply) in groups.iter().zip(replies) {
+                for ((partition, places), reply) in groups.iter().zip(replies) {
                     match reply {
                         Ok(made) => places.iter().zip(made).for_each(|(place, made)| results[*place] = Ok(made)),
-                        Err(error) => places.iter().for_each(|place| results[*place] = Err(error.clone())),
+                        Err(error) => {
+                            let error = self.explain(partition, error).await;
+                            places.iter().for_each(|place| results[*place] = Err(error.clone()));
+                        }
                     }
                 }
             }

@@ -384,6 +384,7 @@ impl RedisStore {
                     }
                 }
                 Err(error) => {
+                    let error = self.explain(partition, error).await;
                     tracing::warn!(function = %partition.function, %error, "calls of this function cannot be delivered; trying again");
                     self.ask_again_later(partition);
                     taken.trouble = Some(error);

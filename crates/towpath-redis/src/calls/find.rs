@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use redis::Value;
+use redis::{Cmd, Value};
 use towpath_core::call::CallRequest;
 use towpath_core::inspect::CallView;
 use towpath_core::names::CallId;
-use towpath_core::store::StoreError;
+use towpath_core::store::{StoreError, StoreTrouble};
 
 use super::partition::Partition;
 use super::record::{Record, read_progress, read_request};
+use crate::keys::kind_of;
+use crate::registry::reply::command;
 use crate::script::{Args, FIND};
 use crate::store::RedisStore;
 use crate::value;
@@ -49,6 +51,26 @@ impl Whole {
 }
 
 impl RedisStore {
+    /// Names the key that holds something else, if that is the trouble of a partition. It is asked for only then.
+    pub(crate) async fn explain(&self, partition: &Partition, error: StoreError) -> StoreError {
+        if !matches!(error, StoreError::Unavailable(StoreTrouble::WrongType(_))) {
+            return error;
+        }
+        let keys = partition.keys.all();
+        let asks: Vec<Cmd> = keys.iter().map(|key| command("TYPE", &[key])).collect();
+        let Ok(types) = self.shared.link.ask_all(&asks).await else { return error };
+        for (key, found) in keys.iter().zip(types) {
+            let (found, wanted) = (value::text(&found).unwrap_or_default(), kind_of(self.shared.keys.prefix(), key).unwrap_or_default());
+            if found != "none" && !found.is_empty() && !wanted.contains(&found) {
+                let wanted = wanted.first().copied().unwrap_or_default();
+                return StoreError::Unavailable(StoreTrouble::WrongType(format!(
+                    "the key {key} is a {found} and should be a {wanted}: rename or delete it. Other functions go on"
+                )));
+            }
+        }
+        error
+    }
+
     /// One call, if it is there and still kept.
     pub(crate) async fn find_call(&self, call_id: &CallId) -> Result<Option<Found>, StoreError> {
         let found = self.find_in(&self.partitions_named_by(call_id).await?, call_id).await?;

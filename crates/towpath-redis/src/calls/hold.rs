@@ -8,7 +8,7 @@ use towpath_core::call::{Answer, CallCommand, CallReply, CallState, Held, LostLe
 use towpath_core::ids::DeliveryId;
 use towpath_core::names::{CallId, WorkerId};
 use towpath_core::payload::Payload;
-use towpath_core::store::{CompleteCalls, Completed, RenewCalls, Renewal, StoreError};
+use towpath_core::store::{CompleteCalls, Completed, RenewCalls, Renewal, StoreError, StoreTrouble};
 
 use super::change::{Change, changes, ended};
 use super::find::Found;
@@ -96,7 +96,11 @@ impl RedisStore {
     pub(crate) async fn give_back_all(&self, worker: &WorkerId) -> Result<u64, StoreError> {
         let mut deliveries = Vec::new();
         for partition in self.all_partitions().await? {
-            let running = self.running(&partition).await?.into_iter().map(|record| record.call);
+            let running = match self.running(&partition).await {
+                // What it holds of this function comes back when its lease ends.
+                Err(StoreError::Unavailable(StoreTrouble::WrongType(_))) => continue,
+                running => running?.into_iter().map(|record| record.call),
+            };
             let own = running.filter(|call| call.holder.as_ref() == Some(worker));
             deliveries.extend(own.map(|call| DeliveryId { call_id: call.call_id, number: call.delivery }));
         }

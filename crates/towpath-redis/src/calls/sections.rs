@@ -20,14 +20,14 @@ fn section(reply: Value) -> Result<Value, StoreError> {
     let [kind, why] = &parts[..] else { return Ok(reply) };
     let why = || value::text(why).unwrap_or("no reason").to_owned();
     match value::text(kind) {
-        Some("T") => Err(nothing_written(&why())),
+        Some("T") => Err(refused(&why())),
         Some("X") => Err(StoreError::Unknown(format!("a script failed half way: {}", why()))),
         _ => Ok(reply),
     }
 }
 
 /// Why a section wrote nothing: an error of the server with its code, or what a script has found to be wrong with a key.
-fn nothing_written(why: &str) -> StoreError {
+pub(crate) fn refused(why: &str) -> StoreError {
     match why.split_once(' ') {
         Some((code, detail)) if code.bytes().all(|byte| byte.is_ascii_uppercase()) => refusal(code, detail),
         _ => StoreError::Unavailable(StoreTrouble::WrongType(format!(

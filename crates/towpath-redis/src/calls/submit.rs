@@ -177,7 +177,11 @@ impl RedisStore {
         match self.run_submits(batch, &groups).await {
             Err(error) => judged.iter_mut().for_each(|one| *one = Err(error.clone())),
             Ok((replies, now, durability)) => {
-                for ((_, places), reply) in groups.iter().zip(replies) {
+                for ((partition, places), reply) in groups.iter().zip(replies) {
+                    let reply = match reply {
+                        Err(error) => Err(self.explain(partition, error).await),
+                        reply => reply,
+                    };
                     for (place, one) in places.iter().zip(read_section(reply, places.len())) {
                         let deadline = now + batch[*place].1.call.timeout;
                         judged[*place] = one.and_then(|reply| read_judgement(reply, deadline, durability));

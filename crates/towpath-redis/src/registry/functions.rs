@@ -14,7 +14,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use redis::Value;
 use towpath_core::inspect::{FunctionCounts, FunctionView};
 use towpath_core::names::{CallId, FunctionKey, FunctionName, WorkerId};
-use towpath_core::store::StoreError;
+use towpath_core::store::{StoreError, StoreTrouble};
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR};
 
@@ -259,8 +259,18 @@ impl RedisStore {
         self.find_legacy_functions().await?;
         let functions = self.functions_in_set().await?;
         self.look_at_peers(&functions).await?;
-        let views = stream::iter(functions).map(|function| async move { self.view_function(&function).await }).buffered(VIEWS_AT_ONCE);
-        let views: Vec<_> = views.try_collect().await?;
+        let view = |function: FunctionKey| async move {
+            match self.view_function(&function).await {
+                // One function's trouble hides no other.
+                Err(error @ StoreError::Unavailable(StoreTrouble::WrongType(_))) => {
+                    let error = self.explain(&self.partition(&function), error).await;
+                    tracing::warn!(%function, %error, "a function cannot be listed");
+                    Ok(None)
+                }
+                view => view,
+            }
+        };
+        let views: Vec<_> = stream::iter(functions).map(view).buffered(VIEWS_AT_ONCE).try_collect().await?;
         Ok(views.into_iter().flatten().collect())
     }
 
@@ -274,10 +284,10 @@ impl RedisStore {
             ask.push(command("ZREVRANGEBYSCORE", &[keys.queue.as_str(), "+inf", "-inf", "WITHSCORES", "LIMIT", "0", "1"]));
         }
         for pair in self.shared.link.ask_all(&ask).await?.chunks_exact(2) {
-            if read(pair[0].clone())? {
+            // A key of a wrong type is the trouble of its function alone.
+            if read(pair[0].clone()).unwrap_or(false) {
                 self.shared.news.functions_are_known();
             }
-            // A key of a wrong type is the trouble of its function alone.
             let latest: Vec<(String, f64)> = read(pair[1].clone()).unwrap_or_default();
             latest.iter().for_each(|(_, sequence)| self.shared.go_on_after(instant(*sequence).as_millis()));
         }
