@@ -228,8 +228,8 @@ async fn a_worker_is_registered_without_a_script_that_walks_all_running_calls() 
     let mut held = 0;
     while held < CALLS as usize {
         // One call in ten is of the worker that registers.
-        let worker = if held % 500 == 0 { "w1" } else { "w2" };
-        held += rig.claim(worker, if worker == "w1" { 50 } else { 450 }).await.len();
+        let worker = if held % 250 == 0 { "w1" } else { "w2" };
+        held += rig.claim(worker, if worker == "w1" { 25 } else { 225 }).await.len();
     }
     rig.server.cli(&["CONFIG", "RESETSTAT"]);
     let offers = vec![Offer { definition: definition("add"), concurrency: Some(301) }];

@@ -26,7 +26,7 @@ async fn a_key_of_another_type_is_named_and_left_as_it_is() {
         rig.cli(&["HSET", key, "field", "1"]);
         for asks in 0..2 {
             let text = corrupt(store.lock_acquire(waiting(&node("n"), want("s", &format!("a{asks}")))).await);
-            assert!(text.contains(key) && text.contains("remove it or rename it"), "{text}");
+            assert!(text.contains(key) && text.contains("rename or delete it"), "{text}");
         }
         assert!(corrupt(store.lock(&scope("s")).await).contains(key));
         assert_eq!(rig.cli(&["HGET", key, "field"]), "1", "it is as it was");
