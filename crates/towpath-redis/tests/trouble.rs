@@ -317,6 +317,7 @@ async fn data_of_an_earlier_format_is_refused_and_left_alone() {
     let server = RedisServer::start();
     server.cli(&["SET", "towpath:format", "9"]);
     let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
-    let refused = RedisStore::open_by_clock(options, Arc::new(VirtualClock::new())).await.expect_err("it is of a later version").to_string();
+    let refused =
+        RedisStore::open_by_clock(options, Arc::new(VirtualClock::new())).await.expect_err("it is of a later version").to_string();
     assert!(refused.contains("format 9"), "{refused}");
 }
