@@ -31,7 +31,7 @@ use crate::value;
 const WAITED: Duration = Duration::from_secs(1);
 /// Beside Towpath workers, so many calls wait in the stream at most.
 const BESIDE_MAX: usize = 50;
-/// Without Towpath workers, so many calls wait in the stream at most. Each stands in Redis twice.
+/// Without Towpath workers, this many calls wait in the stream at most. Each stands in Redis twice.
 const ALONE_MAX: usize = 256;
 /// One script exports so many calls, and so many bytes, unless one call alone has more.
 const CALLS_AT_ONCE: usize = 100;
