@@ -383,7 +383,7 @@ impl Bench {
 /// A claim that does not wait: so many of each function, so many in all.
 pub fn claim_of(worker: &str, functions: &[(&str, u32)], max: u32) -> ClaimCalls {
     let functions = functions.iter().map(|(name, max)| ClaimFunction { function: function(name), max: *max }).collect();
-    ClaimCalls { worker: worker_id(worker), functions, max, lease: LEASE, wait: Duration::ZERO, in_process: false }
+    ClaimCalls { worker: worker_id(worker), functions, max, lease: LEASE, wait: Duration::ZERO, takes_any: false }
 }
 
 /// No case provokes a store's trouble: any is a failure.

@@ -77,6 +77,11 @@ impl Keys {
         format!("{}:replies:{process}", self.prefix)
     }
 
+    /// String: the claim of a worker that waits, or the calls that a submit has handed to it.
+    pub(crate) fn claim(&self, worker: &str) -> String {
+        format!("{}:claim:{worker}", self.prefix)
+    }
+
     /// String: the function of a call whose id does not tell it.
     pub(crate) fn reservation(&self, call_id: &CallId) -> String {
         format!("{}:id:{{{call_id}}}", self.prefix)
@@ -219,13 +224,23 @@ impl PartitionKeys {
     }
 
     /// What a submit looks at and writes to, in the order of its script.
-    pub(crate) fn of_submits(&self) -> [&str; 8] {
-        [&self.calls, &self.queue, &self.deadlines, &self.delayed, &self.definition, &self.workers, &self.buckets, &self.exported]
+    pub(crate) fn of_submits(&self) -> [&str; 9] {
+        [
+            &self.calls,
+            &self.queue,
+            &self.deadlines,
+            &self.delayed,
+            &self.definition,
+            &self.workers,
+            &self.buckets,
+            &self.exported,
+            &self.running,
+        ]
     }
 
     /// What a change writes to, in the order of its script.
     pub(crate) fn of_changes(&self) -> [&str; 8] {
-        [&self.calls, &self.queue, &self.running, &self.delayed, &self.deadlines, &self.dead, &self.exported, &self.buckets]
+        [&self.calls, &self.queue, &self.running, &self.delayed, &self.exported, &self.dead, &self.deadlines, &self.buckets]
     }
 }
 
@@ -262,6 +277,7 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
             ("lock:index" | "lock:used", false) | ("limit:index" | "limit:over", true) => Some(&["zset"]),
             ("lock:audit", false) => Some(&["list"]),
             (set, _) if set.starts_with("lock:exec:") => Some(&["set"]),
+            (claim, _) if claim.starts_with("claim:") => Some(&["string"]),
             ("workers" | "config" | "losses", false) => Some(&["hash"]),
             ("incarnation", _) | ("confirmed", true) => Some(&["string"]),
             _ => None,

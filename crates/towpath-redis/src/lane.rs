@@ -13,7 +13,7 @@ use towpath_core::store::StoreError;
 use crate::supervised;
 
 /// More than this does not go with one flush: a script should not keep the server from others for long.
-pub(crate) const BATCH_MAX: usize = 256;
+pub(crate) const BATCH_MAX: usize = 128;
 /// A batch ends with the question that reaches this many bytes, for the same reason.
 const BYTES_MAX: usize = 1024 * 1024;
 /// Among so many of those that have waited longest the ones of a kind are looked for.
@@ -269,11 +269,11 @@ mod tests {
         let batch = take(&mut waiting, &places);
         assert_eq!((batch.len(), waiting.len()), (BATCH_MAX, 500 - BATCH_MAX));
         let of = |all: &[Of], kind| all.iter().filter(|one| one.0 == kind).count();
-        for kind in 0..51 {
+        for kind in 0..25 {
             assert_eq!(of(&batch, kind), 5, "kind {kind} goes together");
         }
-        assert_eq!((of(&batch, 51), of(&waiting, 51)), (1, 4), "the last one fills the batch up");
-        assert_eq!(waiting[0].0, 52, "and who waits longest is the first of the next");
+        assert_eq!((of(&batch, 25), of(&waiting, 25)), (3, 2), "the last ones fill the batch up");
+        assert_eq!(waiting[0].0, 26, "and who waits longest is the first of the next");
     }
 
     #[tokio::test]

@@ -4,18 +4,16 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::link::Script;
 
-macro_rules! with_record {
-    ($file:literal) => {
-        concat!(include_str!("../lua/calls/record.lua"), include_str!(concat!("../lua/calls/", $file, ".lua")))
-    };
+macro_rules! lua {
+    ($($file:literal),*) => { concat!($(include_str!(concat!("../lua/calls/", $file, ".lua"))),*) };
 }
 
-pub(crate) static SUBMIT: LazyLock<Script> = LazyLock::new(|| Script::new(with_record!("submit")));
-pub(crate) static CLAIM: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(with_record!("claim")));
-pub(crate) static APPLY: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(with_record!("apply")));
-pub(crate) static DUE: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(with_record!("due")));
-pub(crate) static MEND: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(with_record!("mend")));
-pub(crate) static FIND: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(with_record!("find")));
+pub(crate) static SUBMIT: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("record", "running", "ended", "section", "submit")));
+pub(crate) static CLAIM: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(lua!("record", "running", "section", "all", "claim")));
+pub(crate) static APPLY: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(lua!("record", "section", "apply")));
+pub(crate) static DUE: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(lua!("record", "all", "due")));
+pub(crate) static MEND: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(lua!("record", "all", "mend")));
+pub(crate) static FIND: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(lua!("record", "ended", "find")));
 pub(crate) static RESERVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/reserve.lua")));
 pub(crate) static LIMITS: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
@@ -98,14 +96,20 @@ impl Args {
         self.ends.push(self.text.len());
     }
 
-    pub(crate) fn append(&mut self, other: &Self) {
-        let shift = self.text.len();
-        self.text.extend_from_slice(&other.text);
-        self.ends.extend(other.ends.iter().map(|end| end + shift));
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
+    }
+
+    /// Words behind their number.
+    pub(crate) fn counted(&mut self, write: impl FnOnce(&mut Self)) {
+        let (at, from) = (self.ends.len(), self.text.len());
+        self.ends.push(from);
+        write(self);
+        let count = self.ends.len() - at - 1;
+        let text = itoa::Buffer::new().format(count).as_bytes().to_vec();
+        let shift = text.len();
+        self.text.splice(from..from, text);
+        self.ends[at..].iter_mut().for_each(|end| *end += shift);
     }
 
     pub(crate) fn words(&self) -> impl Iterator<Item = &[u8]> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use redis::{Cmd, Value};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use towpath_core::call::RetryPolicy;
 use towpath_core::clock::Clock;
 use towpath_core::names::{CallId, FunctionKey};
@@ -18,6 +18,7 @@ use towpath_core::time::Timestamp;
 use crate::batches::Batches;
 use crate::calls::agenda::Agenda;
 use crate::calls::claim::Claims;
+use crate::calls::handed::WrittenClaims;
 use crate::calls::held::HeldCalls;
 use crate::calls::partition::{Lanes, Partition};
 use crate::calls::partitions::Partitions;
@@ -69,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) news: News,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) claims: Claims,
+    /// What is to be written down of claims that wait.
+    pub(crate) written_claims: WrittenClaims,
     pub(crate) held: HeldCalls,
     pub(crate) agenda: Agenda,
     pub(crate) presence: Presence,
@@ -128,6 +131,7 @@ impl RedisStore {
             news,
             waiters: Arc::default(),
             claims: Claims::default(),
+            written_claims: WrittenClaims::default(),
             held: HeldCalls::default(),
             agenda: Agenda::default(),
             presence: Presence::default(),
@@ -144,12 +148,20 @@ impl RedisStore {
         };
         let store = Self { shared: Arc::new(shared) };
         store.hear_replies();
-        let signal = Arc::clone(&store.shared.claims.signal);
-        let signalled = move || {
-            let signal = Arc::clone(&signal);
-            async move { signal.notified().await }
+        let signalled = |signal: &Arc<Notify>| {
+            let signal = Arc::clone(signal);
+            move || {
+                let signal = Arc::clone(&signal);
+                async move { signal.notified().await }
+            }
         };
-        supervise("claims", &store, signalled, |store| async move { store.serve_claims().await });
+        supervise("claims", &store, signalled(&store.shared.claims.signal), |store| async move { store.serve_claims().await });
+        supervise(
+            "waiting claims",
+            &store,
+            signalled(&store.shared.written_claims.changed),
+            |store| async move { store.write_claims().await },
+        );
         tokio::spawn(pass_on(listen, Arc::downgrade(&store.shared)));
         tokio::spawn(incarnation::watch_for_ever(Arc::downgrade(&store.shared), store.shared.link.lives()));
         store.look_for_functions().await?;
@@ -161,17 +173,24 @@ impl RedisStore {
         Arc::clone(&self.shared.clock)
     }
 
-    /// Hears on the channel of this process how calls ended that it waits for.
+    /// Hears on the channel of this process how calls ended that it waits for, and which calls were handed to its claims.
     fn hear_replies(&self) {
         let (waiters, shared) = (Arc::clone(&self.shared.waiters), Arc::downgrade(&self.shared));
         let channel = self.shared.keys.replies(&self.shared.process);
         let must_be_confirmed = self.shared.guarantee.asks_replicas();
-        self.shared.news.listening().listen_with(&channel, move |message| match message {
-            Some(message) if must_be_confirmed => {
-                tokio::spawn(hand_out_when_kept(Weak::clone(&shared), Arc::clone(&waiters), Bytes::copy_from_slice(message)));
+        self.shared.news.listening().listen_with(&channel, move |message| {
+            let Some(store) = shared.upgrade().map(|shared| Self { shared }) else { return };
+            match message {
+                Some(message) if store.hear_handed_calls(message) => {}
+                Some(message) if must_be_confirmed => {
+                    tokio::spawn(hand_out_when_kept(Weak::clone(&shared), Arc::clone(&waiters), Bytes::copy_from_slice(message)));
+                }
+                Some(message) => replies::hand_out(&waiters, message),
+                None => {
+                    waiters.doubt_all();
+                    store.write_claims_again();
+                }
             }
-            Some(message) => replies::hand_out(&waiters, message),
-            None => waiters.doubt_all(),
         });
     }
 
@@ -336,7 +355,7 @@ async fn pass_on(mut heard: mpsc::UnboundedReceiver<Heard>, shared: Weak<Shared>
 
 /// Writes down the format of an empty data set, and refuses one of another format.
 async fn check_format(link: &Link, keys: &Keys) -> Result<(), StoreError> {
-    const FORMAT: &str = "2";
+    const FORMAT: &str = "3";
     let format = keys.format();
     let command = |words: &[&str]| {
         let mut command = Cmd::new();

@@ -39,7 +39,7 @@ async fn on_machine(server: &RedisServer, off_ms: i64) -> RedisStore {
 
 fn claim() -> ClaimCalls {
     let functions = vec![ClaimFunction { function: function("add"), max: 1 }];
-    ClaimCalls { worker: worker_id("w-1"), functions, max: 1, lease: seconds(30), wait: seconds(20), in_process: false }
+    ClaimCalls { worker: worker_id("w-1"), functions, max: 1, lease: seconds(30), wait: seconds(20), takes_any: false }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -95,7 +95,7 @@ async fn an_answer_reaches_its_caller_only_when_replicas_have_it_and_nothing_els
     assert_eq!(worth(&calls, "c-1").await, Ok(Durability::Replicated));
     let functions = vec![ClaimFunction { function: function("add"), max: 1 }];
     let claim =
-        ClaimCalls { worker: worker_id("w-1"), functions, max: 1, lease: Duration::from_secs(30), wait: Duration::ZERO, in_process: false };
+        ClaimCalls { worker: worker_id("w-1"), functions, max: 1, lease: Duration::from_secs(30), wait: Duration::ZERO, takes_any: false };
     let delivery = works.claim(claim).await.unwrap().pop().expect("it waits");
 
     replica.pause();
@@ -142,7 +142,7 @@ async fn an_answer_without_a_waiter_is_not_confirmed() {
         max: 256,
         lease: Duration::from_secs(30),
         wait: Duration::ZERO,
-        in_process: false,
+        takes_any: false,
     };
     let held = works.claim(claim).await.unwrap();
     assert_eq!(held.len(), CALLS);

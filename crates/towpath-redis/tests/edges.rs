@@ -66,7 +66,7 @@ impl Rig {
 /// Claims calls of `add`.
 async fn claim(store: &RedisStore, worker: &str, max: u32, wait: Duration) -> Vec<Delivery> {
     let functions = vec![ClaimFunction { function: function("add"), max }];
-    let want = ClaimCalls { worker: worker_id(worker), functions, max, lease: seconds(30), wait, in_process: true };
+    let want = ClaimCalls { worker: worker_id(worker), functions, max, lease: seconds(30), wait, takes_any: false };
     store.claim(want).await.expect("the server is up")
 }
 
@@ -228,8 +228,8 @@ async fn a_worker_is_registered_without_a_script_that_walks_all_running_calls() 
     let mut held = 0;
     while held < CALLS as usize {
         // One call in ten is of the worker that registers.
-        let worker = if held % 250 == 0 { "w1" } else { "w2" };
-        held += rig.claim(worker, if worker == "w1" { 25 } else { 225 }).await.len();
+        let worker = if held % 100 == 0 { "w1" } else { "w2" };
+        held += rig.claim(worker, if worker == "w1" { 10 } else { 90 }).await.len();
     }
     rig.server.cli(&["CONFIG", "RESETSTAT"]);
     let offers = vec![Offer { definition: definition("add"), concurrency: Some(301) }];

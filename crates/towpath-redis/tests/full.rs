@@ -34,13 +34,13 @@ async fn serve(store: &RedisStore, worker: &str) {
     registered.expect("a worker may come at any time");
 }
 
-async fn claim(store: &RedisStore, worker: &str, many: usize, in_process: bool) -> Vec<Delivery> {
+async fn claim(store: &RedisStore, worker: &str, many: usize) -> Vec<Delivery> {
     let max = u32::try_from(many).expect("a few");
     let functions = vec![ClaimFunction { function: function("add"), max }];
     let (worker, lease) = (worker_id(worker), Duration::from_secs(30));
     let mut held = Vec::new();
     while held.len() < many {
-        let want = ClaimCalls { worker: worker.clone(), functions: functions.clone(), max, lease, wait: SOON, in_process };
+        let want = ClaimCalls { worker: worker.clone(), functions: functions.clone(), max, lease, wait: SOON, takes_any: false };
         held.extend(store.claim(want).await.expect("what waits is given to whoever asks"));
     }
     held
@@ -63,7 +63,7 @@ async fn what_was_accepted_is_worked_off_and_nothing_new_is_taken() {
     serve(&worker, "w-1").await;
     // The first of a worker are always written down, to learn of limits.
     submit_all(&caller, ["first".to_owned()]).await;
-    let first = claim(&worker, "w-1", 1, true).await.pop().expect("it waits");
+    let first = claim(&worker, "w-1", 1).await.pop().expect("it waits");
     worker.complete(CompleteCalls::one(worker_id("w-1"), first.id, ok("1"))).await.expect("there is room");
     let ids: Vec<_> = (0..CALLS).map(|number| format!("c-{number}")).collect();
     let mut listeners: Vec<_> = ids.iter().map(|id| caller.watch(&call_id(id))).collect();
@@ -74,7 +74,7 @@ async fn what_was_accepted_is_worked_off_and_nothing_new_is_taken() {
     assert!(is_full(&refused), "{refused:?}");
     assert!(caller.call(&call_id("late")).await.expect("reading needs no room").is_none(), "nothing is left of it");
 
-    let held = claim(&worker, "w-1", CALLS, true).await;
+    let held = claim(&worker, "w-1", CALLS).await;
     let answers = held.into_iter().map(|delivery| (delivery.id, ok("2"))).collect();
     let replies = worker.complete(CompleteCalls { worker: worker_id("w-1"), answers }).await.expect("an answer makes room");
     assert!(replies.iter().all(|reply| matches!(reply, Completed::Recorded { ended: Some(_) })), "{replies:?}");
@@ -93,7 +93,7 @@ async fn workers_come_stay_hand_back_and_try_again() {
     let store = process(&server).await;
     serve(&store, "w-1").await;
     submit_all(&store, (0..4).map(|number| format!("c-{number}"))).await;
-    let held = claim(&store, "w-1", 2, false).await;
+    let held = claim(&store, "w-1", 2).await;
 
     set_room(&server, "1");
     assert_eq!(store.heartbeat(&worker_id("w-1")).await, Ok(Heartbeat::Known));
@@ -111,7 +111,7 @@ async fn workers_come_stay_hand_back_and_try_again() {
     // Its worker leaves, another comes for the first time, and does all that is left.
     store.unregister(&worker_id("w-1")).await.expect("whoever goes gives back");
     serve(&store, "w-2").await;
-    for delivery in claim(&store, "w-2", 4, false).await {
+    for delivery in claim(&store, "w-2", 4).await {
         let reply = store.complete(CompleteCalls::one(worker_id("w-2"), delivery.id, ok("3"))).await.expect("an answer makes room");
         assert!(matches!(reply[..], [Completed::Recorded { ended: Some(_) }]), "{reply:?}");
     }

@@ -60,7 +60,7 @@ async fn a_claim_of_many_functions_brings_no_more_than_was_asked_for_and_passes_
     let mut got = Vec::new();
     while got.len() < expected.len() {
         let (worker, functions) = (worker_id("w-1"), functions.clone());
-        let claim = ClaimCalls { worker, functions, max: 7, lease: seconds(30), wait: seconds(20), in_process: true };
+        let claim = ClaimCalls { worker, functions, max: 7, lease: seconds(30), wait: seconds(20), takes_any: false };
         let deliveries = store.claim(claim).await.expect("the server is up");
         assert!(!deliveries.is_empty() && deliveries.len() <= 7, "{} of at most 7 after {}", deliveries.len(), got.len());
         for name in &names {

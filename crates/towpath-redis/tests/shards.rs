@@ -47,7 +47,7 @@ async fn submit(store: &RedisStore, count: usize) -> BTreeSet<String> {
 
 fn claim(worker: &str, wait: Duration) -> ClaimCalls {
     let functions = vec![ClaimFunction { function: function("hot"), max: 7 }];
-    ClaimCalls { worker: worker_id(worker), functions, max: 7, lease: LEASE, wait, in_process: true }
+    ClaimCalls { worker: worker_id(worker), functions, max: 7, lease: LEASE, wait, takes_any: false }
 }
 
 /// Claims and answers until nothing has come for a while.

@@ -66,7 +66,7 @@ impl Rig {
 
 fn want(worker: &str, functions: &[&str], max: u32, wait: Duration) -> ClaimCalls {
     let functions = functions.iter().map(|name| ClaimFunction { function: function(name), max }).collect();
-    ClaimCalls { worker: worker_id(worker), functions, max, lease: seconds(30), wait, in_process: true }
+    ClaimCalls { worker: worker_id(worker), functions, max, lease: seconds(30), wait, takes_any: false }
 }
 
 async fn claim(store: &RedisStore, worker: &str, functions: &[&str], max: u32) -> Vec<Delivery> {

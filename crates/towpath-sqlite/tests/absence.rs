@@ -46,7 +46,7 @@ async fn hold_a_call(store: &SqliteStore, timeout: Duration) -> DeliveryId {
     store.submit(SubmitCall { call_id, request, timeout, retain: AWAY * 10, fail_without_workers: false, fresh: false }).await.unwrap();
     let functions = vec![ClaimFunction { function, max: 1 }];
     let claimed = store
-        .claim(ClaimCalls { worker: worker(), functions, max: 1, lease: LEASE, wait: Duration::ZERO, in_process: false })
+        .claim(ClaimCalls { worker: worker(), functions, max: 1, lease: LEASE, wait: Duration::ZERO, takes_any: false })
         .await
         .unwrap();
     claimed[0].id.clone()

@@ -128,14 +128,7 @@ pub(super) fn submit(op: &Op) -> Option<SubmitCall> {
 
 pub(super) fn claim(worker: Name, functions: &[(Name, u32)], max: u32, lease_ms: u64) -> ClaimCalls {
     let functions = functions.iter().map(|(name, max)| ClaimFunction { function: function(name), max: *max }).collect();
-    ClaimCalls {
-        worker: worker_id(worker),
-        functions,
-        max,
-        lease: Duration::from_millis(lease_ms),
-        wait: Duration::ZERO,
-        in_process: false,
-    }
+    ClaimCalls { worker: worker_id(worker), functions, max, lease: Duration::from_millis(lease_ms), wait: Duration::ZERO, takes_any: false }
 }
 
 pub(super) fn renew(worker: Name, deliveries: &[Ref], lease_ms: u64) -> RenewCalls {

@@ -158,9 +158,9 @@ pub struct ClaimCalls {
     pub lease: Duration,
     /// How long to wait for the first call.
     pub wait: Duration,
-    /// The worker lives in this process: nobody else will answer for it. A store on a server may then write a delivery down a moment
-    /// later, together with its answer if that is there by then.
-    pub in_process: bool,
+    /// The worker takes calls of every function that it has registered, up to `max` of any of them. So a store on a server may hand it a
+    /// call at the moment of its submit, without asking what `functions` says.
+    pub takes_any: bool,
 }
 
 /// A function that a worker wants calls of.

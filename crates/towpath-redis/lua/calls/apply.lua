@@ -1,145 +1,137 @@
--- apply: makes changes that the host decided, of each call only if it is still as the host saw it.
+-- apply: makes changes that the host decided: all of a section, or none if a call is not as the host saw it.
 --
--- KEYS  per section: calls, queue, running, delayed, deadlines, dead, exported, buckets
+-- KEYS  per section: calls, queue, running, delayed, exported, dead, deadlines, buckets
 -- ARGV  1 how many sections
---       then per section: how many words follow, how many changes, `1` all of them or none, start of the names of buckets, start of the names
---       of their lists, and per change: id, start of the record as the host saw it (`` there must be none), the place it leaves, the place
---       it takes (`Q` queue, `R` running, `D` delayed, `Z` dead letters, `X` exported, `-` none), its score there, record, sequence, bucket (`` it stays
---       among the calls), how long that lives in ms, channel (`` none), message, how many commands follow, and per command: how many
---       words, the words. `MOVE field` takes a field beside the record along into the bucket. `ENTRY stream group entry legacy field` removes
---       the entry of an exported call
--- gives per section: {`T` or `X`, why}, or the numbers of the changes that were not made because the call has changed
-local KEYS_EACH, WORDS = 8, 12
-local PLACES = { Q = 2, R = 3, D = 4, Z = 6, X = 7 }
--- What reads a key of the kind that a command writes.
-local READS = { SADD = 'SCARD', SREM = 'SCARD', ZADD = 'ZCARD', ZREM = 'ZCARD', HSET = 'HLEN', XACK = 'XLEN', XDEL = 'XLEN' }
-local OPEN = { Q = true, R = true, D = true, X = true }
-
-local function put(lists, name, value, other)
-  local list = lists[name]
-  if not list then
-    list = {}
-    lists[name] = list
-  end
-  list[#list + 1] = value
-  if other then list[#list + 1] = other end
-end
+--       then per section: how many words follow, start of the names of buckets, start of the names of their lists, how many groups, and per
+--       group of changes that are alike: start of their records as the host saw them, up to the sequence (`` there must be no record), the
+--       place they leave and the place they take (numbers of keys, 2 to 6; 0 none), bucket (`` they stay among the calls), how long that lives in ms, channel (`` none), messages, how many commands go with them, how many words
+--       a change has, how many changes; per change: id, record, sequence, and a fourth word if its score is not the sequence; per command:
+--       how many words, the words. `MOVE field` takes a field beside the record along into the bucket. `ENTRY stream group entry legacy
+--       field` removes the entry of an exported call
+-- gives per section: {`T` or `X`, why}, or the numbers of the changes whose call has changed: without one, all of them were made
+local KEYS_EACH, HEADER, LAST_OPEN, DEADLINES, BUCKETS = 8, 10, 5, 7, 8
 
 -- What is told to each channel, by all sections together.
 local messages, channels = {}, {}
 
-local function apply(k, first, count, together, ended, listed)
-  local calls, buckets = KEYS[k + 1], KEYS[k + 8]
-  local ids, starts, at = {}, {}, first
+-- Reads a group and compares its calls with their records. The numbers of those that have changed are added to `changed`.
+local function compare(k, at, number, changed, ended)
+  local start, width, count = ARGV[at], tonumber(ARGV[at + 8]), tonumber(ARGV[at + 9])
+  local first, ids = at + HEADER, {}
+  for i = 1, count do ids[i] = ARGV[first + (i - 1) * width] end
+  local records = call('HMGET', KEYS[k + 1], unpack(ids))
   for i = 1, count do
-    ids[i], starts[i] = ARGV[at], at
-    local commands = tonumber(ARGV[at + WORDS - 1])
-    at = at + WORDS
-    for _ = 1, commands do at = at + 1 + tonumber(ARGV[at]) end
+    local old, fits = records[i], nil
+    if start == '' then
+      fits = not old
+    else
+      fits = old and sub(old, 1, #start) == start and match(old, '%d+', #start + 1) == ARGV[first + (i - 1) * width + 2]
+    end
+    if not fits then changed[#changed + 1] = number + i end
   end
-  local records, seen, changed = call('HMGET', calls, unpack(ids)), {}, {}
-  local fits = {}
-  for i = 1, count do
-    local old, expected, id = records[i], ARGV[starts[i] + 1], ids[i]
-    fits[i] = not seen[id] and (expected == '' and not old or expected ~= '' and old and sub(old, 1, #expected) == expected)
-    seen[id] = true
-    if not fits[i] then changed[#changed + 1] = i end
+  -- Where they go can be written, or this ends here. Where they stood is not asked: a line that stays is removed when it is read.
+  local to, bucket, is_new, commands = tonumber(ARGV[at + 2]), ARGV[at + 3], false, tonumber(ARGV[at + 7])
+  if to > 0 then call('ZCARD', KEYS[k + to]) end
+  if bucket ~= '' then
+    is_new = call('HLEN', ended .. bucket) == 0
+    if is_new then call('ZCARD', KEYS[k + BUCKETS]) end
   end
-  if together and #changed > 0 then return changed end
+  return { at = at, ids = ids, first = first, width = width, count = count, to = to, bucket = bucket, is_new = is_new, commands = commands }
+end
 
-  local kept, gone, over, leave, take, into, told = {}, {}, {}, {}, {}, {}, {}
-  for i = 1, count do
-    if fits[i] then
-      local a, id = starts[i], ids[i]
-      local from, to, bucket, channel = ARGV[a + 2], ARGV[a + 3], ARGV[a + 7], ARGV[a + 9]
-      if from ~= to and PLACES[from] then put(leave, from, id) end
-      if PLACES[to] then put(take, to, ARGV[a + 4], id) end
-      if OPEN[from] and not OPEN[to] then over[#over + 1] = id end
-      if bucket == '' then
-        kept[#kept + 1], kept[#kept + 2] = id, ARGV[a + 5]
-      else
-        gone[#gone + 1] = id
-        local one = into[bucket]
-        if not one then
-          one = { lives = ARGV[a + 8], records = {}, order = {} }
-          into[bucket] = one
-        end
-        local n = #one.records
-        one.records[n + 1], one.records[n + 2] = id, ARGV[a + 5]
-        one.order[n + 1], one.order[n + 2] = ARGV[a + 6], id
-      end
-      if channel ~= '' then told[#told + 1] = a end
+-- The keys that the commands of a group write can be written, or this ends here. Returns the place behind them.
+local function check_commands(a, count)
+  -- What reads a key of the kind that a command writes.
+  local reads = { SADD = 'SCARD', SREM = 'SCARD', ZADD = 'ZCARD', ZREM = 'ZCARD', HSET = 'HLEN', XACK = 'XLEN', XDEL = 'XLEN' }
+  for _ = 1, count do
+    local read = reads[ARGV[a + 1]]
+    if read then call(read, ARGV[a + 2]) end
+    a = a + 1 + tonumber(ARGV[a])
+  end
+  return a
+end
+
+local function run_command(calls, bucket, a)
+  local name, words = ARGV[a + 1], tonumber(ARGV[a])
+  if name == 'MOVE' then
+    local value = call('HGET', calls, ARGV[a + 2])
+    if value then
+      call('HSET', bucket, ARGV[a + 2], value)
+      call('HDEL', calls, ARGV[a + 2])
     end
+  elseif name == 'ENTRY' then
+    -- Legacy peers may have put anything there: their trouble does not keep the call from its change.
+    redis.pcall('XACK', ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
+    redis.pcall('XDEL', ARGV[a + 2], ARGV[a + 4])
+    redis.pcall('HDEL', ARGV[a + 5], ARGV[a + 6])
+  elseif name == 'PUBLISH' then
+    redis.pcall(unpack(ARGV, a + 1, a + words))
+  else
+    call(unpack(ARGV, a + 1, a + words))
   end
-  -- Where a call goes can be written, or this ends here. Where it stood is not asked: a line that stays is removed by whoever comes upon it.
-  for place in pairs(take) do call('ZCARD', KEYS[k + PLACES[place]]) end
-  for bucket, one in pairs(into) do
-    one.is_new = call('HLEN', ended .. bucket) == 0
-    if one.is_new then call('ZCARD', buckets) end
+  return a + 1 + words
+end
+
+local function write(k, group, ended, listed)
+  local at, ids, calls, bucket = group.at, group.ids, KEYS[k + 1], group.bucket
+  local from, to, channel = tonumber(ARGV[at + 1]), group.to, ARGV[at + 5]
+  local records, order, score = {}, {}, group.width - 1
+  for i = 1, group.count do
+    local a, n, id = group.first + (i - 1) * group.width, 2 * i - 1, ids[i]
+    records[n], records[n + 1] = id, ARGV[a + 1]
+    order[n], order[n + 1] = ARGV[a + score], id
   end
-  for i = 1, count do
-    local a = starts[i] + WORDS
-    for _ = 1, fits[i] and tonumber(ARGV[a - 1]) or 0 do
-      local read = READS[ARGV[a + 1]]
-      if read then call(read, ARGV[a + 2]) end
-      a = a + 1 + tonumber(ARGV[a])
-    end
-  end
-  has_written = true
-  all('HSET', calls, kept)
-  if #over > 0 then redis.pcall('ZREM', KEYS[k + 5], unpack(over)) end
-  for place, members in pairs(leave) do redis.pcall('ZREM', KEYS[k + PLACES[place]], unpack(members)) end
-  for place, members in pairs(take) do all('ZADD', KEYS[k + PLACES[place]], members) end
-  for bucket, one in pairs(into) do
-    all('HSET', ended .. bucket, one.records)
-    redis.pcall('ZADD', listed .. bucket, unpack(one.order))
-    if one.is_new then
+  if bucket == '' then call('HSET', calls, unpack(records)) end
+  if from > 0 and from <= LAST_OPEN and (to == 0 or to > LAST_OPEN) then redis.pcall('ZREM', KEYS[k + DEADLINES], unpack(ids)) end
+  if from ~= to and from > 0 then redis.pcall('ZREM', KEYS[k + from], unpack(ids)) end
+  if to > 0 then call('ZADD', KEYS[k + to], unpack(order)) end
+  if bucket ~= '' then
+    call('HSET', ended .. bucket, unpack(records))
+    redis.pcall('ZADD', listed .. bucket, unpack(order))
+    if group.is_new then
       -- A bucket's name ends with the instant of its end. Names of buckets that have ended go with the first bucket that is made after them.
-      local ends = match(bucket, '%d+$')
-      call('ZREMRANGEBYSCORE', buckets, '-inf', string.format('(%.0f', tonumber(ends) - tonumber(one.lives)))
+      local ends, lives, buckets = match(bucket, '%d+$'), ARGV[at + 4], KEYS[k + BUCKETS]
+      call('ZREMRANGEBYSCORE', buckets, '-inf', string.format('(%.0f', tonumber(ends) - tonumber(lives)))
       call('ZADD', buckets, ends, bucket)
-      call('PEXPIRE', ended .. bucket, one.lives)
-      call('PEXPIRE', listed .. bucket, one.lives)
+      call('PEXPIRE', ended .. bucket, lives)
+      call('PEXPIRE', listed .. bucket, lives)
     end
   end
-  for i = 1, count do
-    local a = starts[i] + WORDS
-    for _ = 1, fits[i] and tonumber(ARGV[a - 1]) or 0 do
-      local words = tonumber(ARGV[a])
-      if ARGV[a + 1] == 'MOVE' then
-        local value = call('HGET', calls, ARGV[a + 2])
-        if value then
-          call('HSET', ended .. ARGV[starts[i] + 7], ARGV[a + 2], value)
-          call('HDEL', calls, ARGV[a + 2])
-        end
-      elseif ARGV[a + 1] == 'ENTRY' then
-        -- Legacy peers may have put anything there: their trouble does not keep the call from its change.
-        redis.pcall('XACK', ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
-        redis.pcall('XDEL', ARGV[a + 2], ARGV[a + 4])
-        redis.pcall('HDEL', ARGV[a + 5], ARGV[a + 6])
-      elseif ARGV[a + 1] == 'PUBLISH' then
-        redis.pcall(unpack(ARGV, a + 1, a + words))
-      else
-        call(unpack(ARGV, a + 1, a + words))
-      end
-      a = a + 1 + words
+  local a = group.first + group.count * group.width
+  for _ = 1, group.commands do a = run_command(calls, ended .. bucket, a) end
+  if bucket ~= '' then call('HDEL', calls, unpack(ids)) end
+  if channel ~= '' then
+    local told = messages[channel]
+    if not told then
+      told = {}
+      messages[channel], channels[#channels + 1] = told, channel
     end
+    told[#told + 1] = ARGV[at + 6]
   end
-  all('HDEL', calls, gone)
-  for _, a in ipairs(told) do
-    local channel = ARGV[a + 9]
-    if not messages[channel] then channels[#channels + 1] = channel end
-    put(messages, channel, ARGV[a + 10])
+end
+
+local function apply(k, at, count, ended, listed)
+  local groups, changed, number = {}, {}, 0
+  for g = 1, count do
+    local group = compare(k, at, number, changed, ended)
+    groups[g], number, at = group, number + group.count, group.first + group.count * group.width
+    if group.commands > 0 then at = check_commands(at, group.commands) end
   end
+  if #changed > 0 then return changed end
+  has_written = true
+  for g = 1, count do write(k, groups[g], ended, listed) end
   return changed
 end
 
 local at, replies = 2, {}
 for section = 1, tonumber(ARGV[1]) do
-  local words, count = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
-  replies[section] = run_section(apply, section * KEYS_EACH - KEYS_EACH, at + 5, count, ARGV[at + 2] == '1', ARGV[at + 3], ARGV[at + 4])
+  local words = tonumber(ARGV[at])
+  replies[section] = run_section(apply, section * KEYS_EACH - KEYS_EACH, at + 4, tonumber(ARGV[at + 3]), ARGV[at + 1], ARGV[at + 2])
   at = at + 1 + words
 end
 -- A notification carries no truth: without the right to send it, the changes are made all the same.
-for _, channel in ipairs(channels) do redis.pcall('PUBLISH', channel, table.concat(messages[channel])) end
+for _, channel in ipairs(channels) do
+  local told = messages[channel]
+  redis.pcall('PUBLISH', channel, told[2] and table.concat(told) or told[1])
+end
 return replies

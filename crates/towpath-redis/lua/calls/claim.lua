@@ -8,7 +8,7 @@
 --       concurrency, 4 the function had no room for more, 8 this worker had none
 -- A line of the queue whose call does not wait is removed. A call past its deadline leaves the queue; its timer ends it.
 -- One run looks at a bounded number of lines and bytes, whatever waits: what is left is for the next one.
-local KEYS_EACH, LATE_MAX, CALLS_MAX = 6, 256, 256
+local KEYS_EACH, LATE_MAX, CALLS_MAX = 6, 256, 128
 local to_look, bytes = 512, 1024 * 1024
 local worker, now, lease, left = ARGV[2], tonumber(ARGV[3]), ARGV[4], math.min(tonumber(ARGV[5]), CALLS_MAX)
 local until_ = string.format('%.0f', now + tonumber(lease))
@@ -22,8 +22,9 @@ local function claim(k, max)
   local of_function = limits[1] and tonumber(limits[1]) - call('ZCARD', running) + call('SCARD', parked)
   room = math.min(room, of_worker or room, of_function or room)
   local counted = limits[2] and '1' or '0'
+  local held_by = HELD .. counted .. '\t' .. worker
   local reply, late, looked = { 0, 0, {} }, {}, {}
-  local written, leases, mine, is_empty = {}, {}, {}, false
+  local written, leases, mine, taken, is_empty = {}, {}, {}, 0, false
   while room > 0 and to_look > 0 and bytes > 0 and not is_empty do
     local asked = math.min(room, to_look)
     local ids = call('ZRANGE', queue, #looked, #looked + asked - 1)
@@ -32,21 +33,22 @@ local function claim(k, max)
     for i, id in ipairs(ids) do
       looked[#looked + 1] = id
       local old = records[i]
-      local version, delivery, deadline, beside
-      if old then version, delivery, deadline, beside = match(old, WAITING) end
+      local version, kept, deadline, beside, delivery
+      if old then version, kept, deadline, beside, delivery = match(old, WAITING) end
       if version and now >= tonumber(deadline) then
         if #late < LATE_MAX then late[#late + 1] = id end
       elseif version then
         room, left = room - 1, left - 1
-        local record = FORMAT .. 'R\t' .. (version + 1) .. '\t' .. (delivery + 1) .. HELD .. counted .. '\t' .. worker .. sub(old, find(old, '\n', 1, true), -1)
-        local n = #written
+        local record = as_running(old, version, kept, delivery, held_by)
+        local request = beside == '1' and call('HGET', calls, REQUEST .. id) or ''
+        local n = 2 * taken
+        taken = taken + 1
         written[n + 1], written[n + 2] = id, record
         leases[n + 1], leases[n + 2] = until_, id
-        mine[#mine + 1] = id
-        n = #reply
-        reply[n + 1], reply[n + 2], reply[n + 3] = id, record, ''
-        if beside == '1' then reply[n + 3] = call('HGET', calls, REQUEST .. id) or '' end
-        bytes = bytes - #record - #reply[n + 3]
+        mine[taken] = id
+        n = 3 * taken
+        reply[n + 1], reply[n + 2], reply[n + 3] = id, record, request
+        bytes = bytes - #record - #request
         if bytes <= 0 then
           is_empty = is_empty and i == #ids
           break
@@ -61,8 +63,8 @@ local function claim(k, max)
   all('HSET', calls, written)
   if counted == '1' then all('SADD', held, mine) end
   local limited = (of_worker and 1 or 0) + (of_function and 2 or 0)
-  if of_function and of_function <= #mine then limited = limited + 4 end
-  if of_worker and of_worker <= #mine then limited = limited + 8 end
+  if of_function and of_function <= taken then limited = limited + 4 end
+  if of_worker and of_worker <= taken then limited = limited + 8 end
   reply[1], reply[2], reply[3] = is_empty and 0 or call('ZCARD', queue), limited, late
   return reply
 end

@@ -24,7 +24,7 @@ local MARK, PENDING_MAX, MISSED_MAX = 'towpath-seen', 400, 32
 local DELIVERED_WITHIN_MS = 300000
 
 -- An entry's record field, and the sequence of its call.
-local EXPORTED, SEQUENCE = '^[^\n]*\n[^\n]*\t([^\t\n]*)\n', '^[^\n]*\n(%d+)\t'
+local EXPORTED, SEQUENCE = '^[^\n]*\n[^\n]*\t([^\t\n]*)\n', '^[^\t]*\t%d+\t(%d+)\t'
 local WAITING_AT = '^(' .. FORMAT .. 'Q\t)(%d+)(\t[^\n]*\n[^\n]*\t)[^\t\n]*(\n.*)$'
 
 -- The record of a waiting call with another place: an entry, or `` for the queue. Its version rises.

@@ -23,7 +23,9 @@ end
 local function notes(legacy)
   local size = count('HLEN', legacy)
   if size == 0 or size > 3 then return size end
-  for _, field in ipairs({ 'watermark', 'pending', 'missed' }) do size = size - redis.call('HEXISTS', legacy, field) end
+  for _, field in ipairs({ 'watermark', 'pending', 'missed' }) do
+    if size > 0 then size = size - redis.call('HEXISTS', legacy, field) end
+  end
   return size
 end
 for i = 1, #KEYS, 4 do

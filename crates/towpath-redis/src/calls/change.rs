@@ -15,6 +15,7 @@ use super::partition::{Partition, Weighed};
 use super::record::{PROGRESS, REQUEST, Record};
 use super::replies::write_reply;
 use super::sections;
+use crate::keys::Keys;
 use crate::lane::heard;
 use crate::legacy;
 use crate::quick::QuickMap;
@@ -85,7 +86,7 @@ impl Change {
     }
 
     fn joins_queue(&self) -> bool {
-        place(&self.after) == 'Q' && self.before.as_ref().is_none_or(|before| place(before) != 'Q')
+        Place::of(&self.after) == Place::Queue && self.before.as_ref().is_none_or(|before| Place::of(before) != Place::Queue)
     }
 
     /// Another call may run in its place.
@@ -95,25 +96,36 @@ impl Change {
     }
 }
 
-/// The letter of the place in which a record stands, as the script names it.
-fn place(record: &Record) -> char {
-    match record.call.state {
-        CallState::Queued if record.exported.is_empty() => 'Q',
-        CallState::Queued => 'X',
-        CallState::Running => 'R',
-        CallState::Delayed => 'D',
-        CallState::Dead => 'Z',
-        _ended => '-',
-    }
+/// The place in which a record stands. The number is that of its key in the script; those of open calls come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Ended = 0,
+    Queue = 2,
+    Running = 3,
+    Delayed = 4,
+    Exported = 5,
+    Dead = 6,
 }
 
-/// Its score there.
-fn score(record: &Record) -> i64 {
-    let call = &record.call;
-    match place(record) {
-        'R' => call.lease_until.unwrap_or(call.deadline).as_millis(),
-        'D' => call.not_before.unwrap_or(call.deadline).as_millis(),
-        _by_sequence => i64::try_from(record.sequence).unwrap_or(i64::MAX),
+impl Place {
+    fn of(record: &Record) -> Self {
+        match record.call.state {
+            CallState::Queued if record.exported.is_empty() => Self::Queue,
+            CallState::Queued => Self::Exported,
+            CallState::Running => Self::Running,
+            CallState::Delayed => Self::Delayed,
+            CallState::Dead => Self::Dead,
+            _ended => Self::Ended,
+        }
+    }
+
+    /// The score of a record there, if that is not its sequence.
+    fn instant(self, call: &Call) -> Option<Timestamp> {
+        match self {
+            Self::Running => Some(call.lease_until.unwrap_or(call.deadline)),
+            Self::Delayed => Some(call.not_before.unwrap_or(call.deadline)),
+            _by_sequence => None,
+        }
     }
 }
 
@@ -187,38 +199,35 @@ impl RedisStore {
 
     /// Makes changes of one partition's calls, all of them or none.
     pub(crate) async fn apply_together(&self, partition: &Arc<Partition>, changes: Vec<Change>) -> Result<bool, StoreError> {
-        let changes: Vec<Arc<Change>> = changes.into_iter().map(Arc::new).collect();
-        let section = Section { partition, changes: changes.iter().collect(), together: true };
-        let made = self.run_sections(&[section]).await?.pop().unwrap_or_else(|| Ok(Vec::new()))?;
-        if made.iter().all(|made| *made) {
-            changes.iter().for_each(|change| self.tell(partition, change));
-            return Ok(true);
+        let changes: Vec<(Arc<Partition>, Arc<Change>)> =
+            changes.into_iter().map(|change| (Arc::clone(partition), Arc::new(change))).collect();
+        let places = (0..changes.len()).collect();
+        let changed = self.run_sections(&changes, &[(Arc::clone(partition), places)]).await?.pop().unwrap_or_else(|| Ok(Vec::new()))?;
+        if changed.is_empty() {
+            changes.iter().for_each(|(_, change)| self.tell(partition, change));
         }
-        Ok(false)
+        Ok(changed.is_empty())
     }
 
     /// Makes all changes of a batch whose calls are still as they were seen. One result each.
     async fn flush_changes(&self, batch: Vec<(Arc<Partition>, Arc<Change>)>) -> Vec<Result<bool, StoreError>> {
-        let groups = group(&batch);
-        let sections: Vec<Section<'_>> = groups
-            .iter()
-            .map(|(partition, places)| Section {
-                partition,
-                changes: places.iter().map(|place| &batch[*place].1).collect(),
-                together: false,
-            })
-            .collect();
+        // A change that was not tried counts as not made: of two changes of one call the second was decided on what the first has changed.
         let mut results: Vec<Result<bool, StoreError>> = batch.iter().map(|_| Ok(false)).collect();
-        match self.run_sections(&sections).await {
-            Err(error) => results.iter_mut().for_each(|result| *result = Err(error.clone())),
-            Ok(replies) => {
-                for ((partition, places), reply) in groups.iter().zip(replies) {
-                    match reply {
-                        Ok(made) => places.iter().zip(made).for_each(|(place, made)| results[*place] = Ok(made)),
-                        Err(error) => {
-                            let error = self.explain(partition, error).await;
-                            places.iter().for_each(|place| results[*place] = Err(error.clone()));
-                        }
+        let mut left = first_of_each_call(&batch);
+        // A section is made as a whole, so that calls that have changed are left out of the next try. They are rare.
+        while !left.is_empty() {
+            let groups = group(&batch, left.drain(..));
+            let replies = match self.run_sections(&batch, &groups).await {
+                Ok(replies) => replies,
+                Err(error) => groups.iter().map(|_| Err(error.clone())).collect(),
+            };
+            for ((partition, places), reply) in groups.into_iter().zip(replies) {
+                match reply {
+                    Ok(changed) if changed.is_empty() => places.iter().for_each(|place| results[*place] = Ok(true)),
+                    Ok(changed) => left.extend(places.into_iter().filter(|place| !changed.contains(place))),
+                    Err(error) => {
+                        let error = self.explain(&partition, error).await;
+                        places.iter().for_each(|place| results[*place] = Err(error.clone()));
                     }
                 }
             }
@@ -226,26 +235,26 @@ impl RedisStore {
         results
     }
 
-    /// Runs the script. Of each section it says which changes were made.
-    async fn run_sections(&self, sections: &[Section<'_>]) -> Result<Vec<Result<Vec<bool>, StoreError>>, StoreError> {
+    /// Runs the script. Of each section it returns the places of the changes whose calls have changed: without one, all of them were made.
+    async fn run_sections(
+        &self,
+        batch: &[(Arc<Partition>, Arc<Change>)],
+        groups: &[(Arc<Partition>, Vec<usize>)],
+    ) -> Result<Vec<Result<Vec<usize>, StoreError>>, StoreError> {
         let shared = &self.shared;
+        let sections: Vec<Section<'_>> = groups.iter().map(|(partition, places)| Section::of(shared, partition, batch, places)).collect();
         let mut args = shared.pool.take();
         args.number(sections.len());
         let mut keys: Vec<&str> = Vec::with_capacity(sections.len() * 8);
-        for section in sections {
+        for section in &sections {
             keys.extend(section.partition.keys.of_changes());
-            let mut words = shared.pool.take();
-            section.write(shared, &mut words);
-            args.number(words.len());
-            args.append(&words);
-            shared.pool.put(words);
+            section.put_into(&mut args, &shared.keys);
         }
         let ran = shared.run_durably(&APPLY, &keys, &args).await;
         shared.pool.put(args);
         let (reply, _) = ran?;
         let replies = sections::read("a change of calls", reply, sections.len())?;
-        let made = |(section, reply): (&Section<'_>, Result<Value, StoreError>)| section.made(reply?);
-        Ok(sections.iter().zip(replies).map(made).collect())
+        Ok(sections.iter().zip(replies).map(|(section, reply)| section.changed(reply?)).collect())
     }
 
     /// Tells this process what it needs to know of a change that was made; the script has told the others.
@@ -265,62 +274,71 @@ impl RedisStore {
     }
 }
 
-/// The changes of one partition.
+/// The changes of one partition, in groups of those that are alike.
 struct Section<'a> {
     partition: &'a Arc<Partition>,
-    changes: Vec<&'a Arc<Change>>,
-    together: bool,
+    groups: Vec<Group<'a>>,
 }
 
-impl Section<'_> {
-    fn write(&self, shared: &Shared, words: &mut Args) {
-        let keys = &self.partition.keys;
-        words.number(self.changes.len());
-        words.flag(self.together);
-        words.push(&keys.ended);
-        words.push(&keys.listed);
-        let now = shared.now();
-        for change in &self.changes {
-            self.write_change(shared, change, now, words);
+/// Changes that the script makes with the same commands.
+struct Group<'a> {
+    alike: Alike<'a>,
+    /// Their places in the batch, in the order in which they are written.
+    places: Vec<usize>,
+    changes: Vec<&'a Change>,
+    /// What the channel is told of them.
+    messages: Vec<u8>,
+    /// Commands that go with them.
+    commands: Vec<Vec<Bytes>>,
+}
+
+#[derive(PartialEq, Eq)]
+struct Alike<'a> {
+    /// The start of the records as they were seen. Empty: there must be none.
+    start: Vec<u8>,
+    from: Place,
+    to: Place,
+    bucket: Option<Bucket>,
+    /// The process that is told.
+    told: Option<&'a str>,
+}
+
+impl<'a> Section<'a> {
+    fn of(shared: &Shared, partition: &'a Arc<Partition>, batch: &'a [(Arc<Partition>, Arc<Change>)], places: &[usize]) -> Self {
+        let (mut section, now) = (Self { partition, groups: Vec::new() }, shared.now());
+        for place in places {
+            section.add(shared, *place, &batch[*place].1, now);
         }
+        section
     }
 
-    fn write_change(&self, shared: &Shared, change: &Change, now: Timestamp, words: &mut Args) {
-        let (after, from) = (&change.after, change.before.as_deref().map_or('-', place));
-        words.push(after.call.call_id.as_str());
-        words.written(|text| {
-            if let Some(before) = &change.before {
-                before.write_start(text);
-            }
-        });
-        words.push([from as u8]);
-        words.push([place(after) as u8]);
-        words.number(score(after));
-        words.push(after.write());
-        words.number(after.sequence);
+    fn add(&mut self, shared: &Shared, place: usize, change: &'a Change, now: Timestamp) {
+        let after = &change.after;
         let bucket = after.call.kept_until().map(|until| Bucket::of(until, after.call.retain, now, shared.lives_by_the_server));
-        words.push(bucket.as_ref().map_or("", |bucket| &bucket.name));
-        words.number(bucket.as_ref().map_or(0, |bucket| bucket.lives_ms));
-        let told = self.told(shared, change);
+        let told = told(shared, change);
         let message = if told.is_empty() { Vec::new() } else { write_reply(&after.call, change.ends()) };
-        words.push(told.first().map_or(String::new(), |process| shared.keys.replies(process)));
-        words.push(&message);
         let commands = self.commands(shared, change, &told, &message, bucket.as_ref());
-        words.number(commands.len());
-        for command in &commands {
-            words.number(command.len());
-            command.iter().for_each(|word| words.push(word));
-        }
+        let alike = Alike::of(change, bucket, told.first().copied());
+        let known = self.groups.iter().position(|group| group.alike == alike);
+        let number = known.unwrap_or_else(|| {
+            self.groups.push(Group::new(alike));
+            self.groups.len() - 1
+        });
+        let group = &mut self.groups[number];
+        group.places.push(place);
+        group.changes.push(change);
+        group.messages.extend_from_slice(&message);
+        group.commands.extend(commands);
     }
 
-    /// The processes that are told of a change, besides this one.
-    fn told<'c>(&self, shared: &Shared, change: &'c Change) -> Vec<&'c str> {
-        if !change.ends() && !change.is_worth_a_look() {
-            return Vec::new();
-        }
-        let Some(before) = &change.before else { return Vec::new() };
-        let replies = before.replies.iter().map(|reply| &**reply);
-        replies.filter(|reply| *reply != shared.process && !legacy::is_reply_list(reply)).collect()
+    fn put_into(&self, args: &mut Args, all_keys: &Keys) {
+        let keys = &self.partition.keys;
+        args.counted(|words| {
+            words.push(&keys.ended);
+            words.push(&keys.listed);
+            words.number(self.groups.len());
+            self.groups.iter().for_each(|group| group.put_into(words, all_keys));
+        });
     }
 
     /// The commands that go with a change, besides those that every change has.
@@ -372,27 +390,77 @@ impl Section<'_> {
         commands
     }
 
-    /// Which changes were made, by the numbers of those that were not.
-    fn made(&self, reply: Value) -> Result<Vec<bool>, StoreError> {
-        let mut made = vec![true; self.changes.len()];
-        let refused = value::array("a change of calls", reply)?;
-        for number in &refused {
-            let place = value::number(number).and_then(|number| usize::try_from(number - 1).ok());
-            let made = place.and_then(|place| made.get_mut(place));
-            *made.ok_or_else(|| StoreError::Corrupt("a change that was not asked for was refused".to_owned()))? = false;
-        }
-        if self.together && !refused.is_empty() {
-            made.fill(false);
-        }
-        Ok(made)
+    /// The places of the changes whose calls have changed, by the numbers that the script gave.
+    fn changed(&self, reply: Value) -> Result<Vec<usize>, StoreError> {
+        let places: Vec<usize> = self.groups.iter().flat_map(|group| group.places.iter().copied()).collect();
+        let place = |number: &Value| {
+            let number = value::number(number).and_then(|number| usize::try_from(number - 1).ok());
+            let place = number.and_then(|number| places.get(number).copied());
+            place.ok_or_else(|| StoreError::Corrupt("a change that was not asked for was refused".to_owned()))
+        };
+        value::array("a change of calls", reply)?.iter().map(place).collect()
     }
 }
 
-/// The places of each partition's questions in a batch.
-pub(crate) fn group<T>(batch: &[(Arc<Partition>, T)]) -> Vec<(Arc<Partition>, Vec<usize>)> {
+impl<'a> Alike<'a> {
+    fn of(change: &'a Change, bucket: Option<Bucket>, told: Option<&'a str>) -> Self {
+        let mut start = Vec::new();
+        if let Some(before) = &change.before {
+            before.write_start(&mut start);
+        }
+        Self { start, from: change.before.as_deref().map_or(Place::Ended, Place::of), to: Place::of(&change.after), bucket, told }
+    }
+}
+
+impl<'a> Group<'a> {
+    fn new(alike: Alike<'a>) -> Self {
+        Self { alike, places: Vec::new(), changes: Vec::new(), messages: Vec::new(), commands: Vec::new() }
+    }
+
+    fn put_into(&self, words: &mut Args, keys: &Keys) {
+        let Alike { start, from, to, bucket, told } = &self.alike;
+        let has_score = matches!(to, Place::Running | Place::Delayed);
+        words.push(start);
+        words.number(*from as u8);
+        words.number(*to as u8);
+        words.push(bucket.as_ref().map_or("", |bucket| &bucket.name));
+        words.number(bucket.as_ref().map_or(0, |bucket| bucket.lives_ms));
+        words.push(told.map_or(String::new(), |process| keys.replies(process)));
+        words.push(&self.messages);
+        words.number(self.commands.len());
+        words.number(if has_score { 4 } else { 3 });
+        words.number(self.changes.len());
+        for Change { after, .. } in &self.changes {
+            words.push(after.call.call_id.as_str());
+            words.push(after.write());
+            words.number(after.sequence);
+            if let Some(instant) = to.instant(&after.call) {
+                words.number(instant.as_millis());
+            }
+        }
+        for command in &self.commands {
+            words.number(command.len());
+            command.iter().for_each(|word| words.push(word));
+        }
+    }
+}
+
+/// The processes that are told of a change, besides this one.
+fn told<'a>(shared: &Shared, change: &'a Change) -> Vec<&'a str> {
+    if !change.ends() && !change.is_worth_a_look() {
+        return Vec::new();
+    }
+    let Some(before) = &change.before else { return Vec::new() };
+    let replies = before.replies.iter().map(|reply| &**reply);
+    replies.filter(|reply| *reply != shared.process && !legacy::is_reply_list(reply)).collect()
+}
+
+/// The places of each partition's questions among these of a batch.
+pub(crate) fn group<T>(batch: &[(Arc<Partition>, T)], places: impl Iterator<Item = usize>) -> Vec<(Arc<Partition>, Vec<usize>)> {
     let mut groups: Vec<(Arc<Partition>, Vec<usize>)> = Vec::new();
     let mut known: QuickMap<usize, usize> = QuickMap::default();
-    for (place, (partition, _)) in batch.iter().enumerate() {
+    for place in places {
+        let partition = &batch[place].0;
         let number = *known.entry(Arc::as_ptr(partition).addr()).or_insert(groups.len());
         if number == groups.len() {
             groups.push((Arc::clone(partition), Vec::new()));
@@ -400,6 +468,13 @@ pub(crate) fn group<T>(batch: &[(Arc<Partition>, T)]) -> Vec<(Arc<Partition>, Ve
         groups[number].1.push(place);
     }
     groups
+}
+
+/// The places of those changes that are the first of their call in a batch.
+fn first_of_each_call(batch: &[(Arc<Partition>, Arc<Change>)]) -> Vec<usize> {
+    let mut seen: QuickMap<&CallId, ()> = QuickMap::default();
+    let is_first = |place: &usize| seen.insert(&batch[*place].1.after.call.call_id, ()).is_none();
+    (0..batch.len()).filter(is_first).collect()
 }
 
 /// Whether a reply says that the call is not as it was.

@@ -26,6 +26,8 @@ use crate::value;
 
 /// So many functions are asked by one script at most.
 const SECTIONS_MAX: usize = 32;
+/// So many tickets that calls were handed to are remembered. What was handed to one is found within a few claims of its worker.
+const HANDED_MAX: usize = 256;
 /// A function that could not be asked is asked again after this.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
@@ -85,6 +87,8 @@ impl Drop for Claims {
 struct Line {
     last_ticket: u64,
     claims: VecDeque<WaitingClaim>,
+    /// The latest tickets that calls were handed to.
+    handed: VecDeque<u64>,
     /// How often functions had changed when the partitions of these claims were last determined.
     changes: u64,
 }
@@ -105,7 +109,15 @@ struct WaitingClaim {
     ticket: u64,
     want: Arc<ClaimCalls>,
     partitions: Arc<[Wanted]>,
-    served: oneshot::Sender<Vec<Delivery>>,
+    served: oneshot::Sender<Served>,
+}
+
+/// What a claim that waited was given.
+#[derive(Default)]
+struct Served {
+    deliveries: Vec<Delivery>,
+    /// A submit has handed them over.
+    handed: bool,
 }
 
 /// A partition that a claim wants calls of, and how many.
@@ -120,7 +132,9 @@ struct Turn {
     store: RedisStore,
     ticket: u64,
     worker: WorkerId,
-    served: oneshot::Receiver<Vec<Delivery>>,
+    /// A submit may hand calls to it.
+    is_written_down: bool,
+    served: oneshot::Receiver<Served>,
 }
 
 impl Claims {
@@ -168,11 +182,44 @@ impl Claims {
     }
 
     /// Hands deliveries to the claim with this ticket, or returns them when it waits no more.
-    fn serve(&self, ticket: u64, deliveries: Vec<Delivery>) -> Result<(), Vec<Delivery>> {
+    fn serve(&self, ticket: u64, served: Served) -> Result<(), Vec<Delivery>> {
         let mut line = self.lock();
-        let Some(place) = line.claims.iter().position(|claim| claim.ticket == ticket) else { return Err(deliveries) };
-        let Some(claim) = line.claims.remove(place) else { return Err(deliveries) };
-        claim.served.send(deliveries)
+        let Some(place) = line.claims.iter().position(|claim| claim.ticket == ticket) else { return Err(served.deliveries) };
+        let Some(claim) = line.claims.remove(place) else { return Err(served.deliveries) };
+        claim.served.send(served).map_err(|served| served.deliveries)
+    }
+
+    /// Whether what was handed to this ticket is heard of for the first time.
+    pub(super) fn accept(&self, ticket: u64) -> bool {
+        let mut line = self.lock();
+        if line.handed.contains(&ticket) {
+            return false;
+        }
+        line.handed.push_back(ticket);
+        if line.handed.len() > HANDED_MAX {
+            line.handed.pop_front();
+        }
+        true
+    }
+
+    /// Serves the claim with this ticket with calls that a submit has handed over. Returns those that it did not ask for, or all of them if it
+    /// waits no more.
+    pub(super) fn serve_handed(&self, ticket: u64, deliveries: Vec<Delivery>) -> Vec<Delivery> {
+        let want = self.lock().claims.iter().find(|claim| claim.ticket == ticket).map(|claim| Arc::clone(&claim.want));
+        let Some(want) = want else { return deliveries };
+        let is_wanted = |delivery: &Delivery| want.functions.iter().any(|wanted| wanted.function == delivery.request.function);
+        let (deliveries, mut others): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(is_wanted);
+        if !deliveries.is_empty()
+            && let Err(not_wanted) = self.serve(ticket, Served { deliveries, handed: true })
+        {
+            others.extend(not_wanted);
+        }
+        others
+    }
+
+    /// The waiting claims that a submit may hand calls to, with their tickets.
+    pub(super) fn written_down(&self) -> Vec<(Arc<ClaimCalls>, u64)> {
+        self.lock().claims.iter().filter(|claim| claim.want.takes_any).map(|claim| (Arc::clone(&claim.want), claim.ticket)).collect()
     }
 
     /// Ends all claims of a worker that let a lease run out: it may be gone, and is not given more until it asks again.
@@ -182,7 +229,7 @@ impl Claims {
             std::mem::take(&mut line.claims).into_iter().partition(|claim| claim.want.worker == *worker);
         line.claims = stay;
         for claim in dismissed {
-            drop(claim.served.send(Vec::new()));
+            drop(claim.served.send(Served::default()));
         }
     }
 }
@@ -214,7 +261,11 @@ impl RedisStore {
         drop(look);
         tokio::select! {
             biased;
-            served = &mut turn.served => Ok(served.unwrap_or_default()),
+            served = &mut turn.served => {
+                let served = served.unwrap_or_default();
+                turn.is_written_down &= !served.handed;
+                Ok(served.deliveries)
+            }
             () = self.shared.clock.sleep_until(until) => Ok(Vec::new()),
         }
     }
@@ -249,7 +300,7 @@ impl RedisStore {
             self.hear_of_work(&wanted.partition);
         }
         let (sender, served) = oneshot::channel();
-        let worker = want.worker.clone();
+        let (asked, worker) = (Arc::clone(&want), want.worker.clone());
         let ticket = {
             let mut line = self.shared.claims.lock();
             line.last_ticket += 1;
@@ -258,7 +309,8 @@ impl RedisStore {
             ticket
         };
         self.shared.claims.signal.notify_one();
-        Turn { store: self.clone(), ticket, worker, served }
+        let is_written_down = self.write_down_claim(&asked, ticket);
+        Turn { store: self.clone(), ticket, worker, is_written_down, served }
     }
 
     /// From now on this process hears when calls come into a partition's queue.
@@ -293,7 +345,7 @@ impl RedisStore {
                 continue;
             }
             after = ticket;
-            if let Err(not_wanted) = self.shared.claims.serve(ticket, taken.deliveries) {
+            if let Err(not_wanted) = self.shared.claims.serve(ticket, Served { deliveries: taken.deliveries, handed: false }) {
                 self.give_back(&want.worker, not_wanted).await;
             }
         }
@@ -425,7 +477,7 @@ impl RedisStore {
         Ok(late)
     }
 
-    fn delivered(
+    pub(super) fn delivered(
         &self,
         partition: &Arc<Partition>,
         id: &Value,
@@ -466,10 +518,12 @@ impl RedisStore {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.store.shared.claims.lock().claims.retain(|claim| claim.ticket != self.ticket);
-        if let Ok(never_taken) = self.served.try_recv()
-            && !never_taken.is_empty()
-        {
-            let (store, worker) = (self.store.clone(), self.worker.clone());
+        let never_taken = self.served.try_recv().unwrap_or_default();
+        if self.is_written_down && !never_taken.handed {
+            self.store.withdraw_claim(&self.worker);
+        }
+        if !never_taken.deliveries.is_empty() {
+            let (store, worker, never_taken) = (self.store.clone(), self.worker.clone(), never_taken.deliveries);
             // Outside a runtime nothing can be given back; the leases run out.
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 runtime.spawn(async move { store.give_back(&worker, never_taken).await });

@@ -7,6 +7,7 @@
 //! | `names` | from a call's id to its partition |
 //! | `submit` | takes calls |
 //! | `claim` | delivers waiting calls to workers |
+//! | `handed` | calls that a submit hands to a claim that waits |
 //! | `change` | makes changes that the host decided |
 //! | `hold` | what a worker does with a call it holds |
 //! | `find` | finds calls by their ids |
@@ -21,6 +22,7 @@ pub(crate) mod change;
 pub(crate) mod claim;
 mod ended;
 pub(crate) mod find;
+pub(crate) mod handed;
 pub(crate) mod held;
 mod hold;
 pub(crate) mod names;

@@ -15,7 +15,7 @@ use crate::legacy;
 use crate::pieces::{Pieces, Writer};
 
 /// The first character of every record of this format. `lua/calls/record.lua` has the same.
-pub(crate) const FORMAT: u8 = b'2';
+pub(crate) const FORMAT: u8 = b'3';
 /// A request that is longer than this stands beside the record, so that a change of state does not move it about.
 pub(crate) const INLINE_MAX: usize = 1_024;
 /// The field beside a record that holds its request.
@@ -75,11 +75,19 @@ impl Record {
         let call = &self.call;
         let mut text = Vec::with_capacity(256);
         self.write_start(&mut text);
-        for number in [call.deadline.as_millis(), call.submitted_at.as_millis(), millis(call.retain)] {
-            field(&mut text, number);
-        }
-        let flags = [call.parked, call.cancel_requested, self.request.is_none(), self.has_progress];
-        text.extend(flags.map(|flag| b'0' + u8::from(flag)));
+        field(&mut text, self.sequence);
+        field(&mut text, call.deadline.as_millis());
+        field(&mut text, u8::from(self.request.is_none()));
+        field(&mut text, call.delivery);
+        instant_field(&mut text, call.started_at);
+        field(&mut text, millis(call.lease));
+        instant_field(&mut text, call.lease_until);
+        field(&mut text, u8::from(self.counted));
+        text.extend_from_slice(call.holder.as_ref().map_or("", WorkerId::as_str).as_bytes());
+        text.push(b'\n');
+        field(&mut text, call.submitted_at.as_millis());
+        field(&mut text, millis(call.retain));
+        text.extend([call.parked, call.cancel_requested, self.has_progress].map(|flag| b'0' + u8::from(flag)));
         text.push(b'\t');
         field(&mut text, call.failures);
         field(&mut text, call.crashes);
@@ -105,22 +113,11 @@ impl Record {
         text
     }
 
-    /// The start of the record up to its sequence. Two records with the same start are the same version of the same call: an id that was
-    /// used, forgotten and used again has another sequence.
+    /// The start of the record, behind which its sequence follows. Two records with the same start and sequence are the same version of the
+    /// same call: an id that was used, forgotten and used again has another sequence.
     pub(crate) fn write_start(&self, text: &mut Vec<u8>) {
-        let call = &self.call;
-        text.push(FORMAT);
-        text.push(letter(call.state));
-        text.push(b'\t');
+        text.extend([FORMAT, letter(self.call.state), b'\t']);
         field(text, self.version);
-        field(text, call.delivery);
-        instant_field(text, call.started_at);
-        field(text, millis(call.lease));
-        instant_field(text, call.lease_until);
-        field(text, u8::from(self.counted));
-        text.extend_from_slice(call.holder.as_ref().map_or("", WorkerId::as_str).as_bytes());
-        text.push(b'\n');
-        field(text, self.sequence);
     }
 
     /// Reads what [`Record::write`] or a script wrote.
@@ -160,31 +157,32 @@ fn instant_field(text: &mut Vec<u8>, instant: Option<Timestamp>) {
 /// The record, and its tail.
 fn parse(call_id: &CallId, text: &Bytes) -> Option<(Record, Bytes)> {
     let mut lines = Lines { text, at: 0 };
-    let mut first = lines.next()?.splitn(7, '\t');
-    let mut head = first.next()?.bytes();
+    let mut first = lines.next()?.splitn(11, '\t');
+    let mut next = || first.next();
+    let mut head = next()?.bytes();
     (head.next()? == FORMAT).then_some(())?;
     let letter = head.next()?;
     let state = *CallState::ALL.get(LETTERS.iter().position(|known| *known == letter)?)?;
     let mut call = Call::submitted(call_id.clone(), Timestamp::default(), Duration::ZERO, Duration::ZERO);
     call.state = state;
-    let version = first.next()?.parse().ok()?;
-    call.delivery = first.next()?.parse().ok()?;
-    call.started_at = instant(first.next()?)?;
-    call.lease = from_millis(first.next()?.parse().ok()?);
-    call.lease_until = instant(first.next()?)?;
-    let (counted, holder) = first.next()?.split_once('\t')?;
-    let counted = counted == "1";
-    call.holder = filled(holder).map(WorkerId::new).transpose().ok()?;
-    let mut second = lines.next()?.split('\t');
-    let mut next = || second.next();
+    let version = next()?.parse().ok()?;
     let sequence = next()?.parse().ok()?;
     call.deadline = instant(next()?)??;
+    let request_beside = next()? == "1";
+    call.delivery = next()?.parse().ok()?;
+    call.started_at = instant(next()?)?;
+    call.lease = from_millis(next()?.parse().ok()?);
+    call.lease_until = instant(next()?)?;
+    let counted = next()? == "1";
+    call.holder = filled(next()?).map(WorkerId::new).transpose().ok()?;
+    let mut second = lines.next()?.split('\t');
+    let mut next = || second.next();
     call.submitted_at = instant(next()?)??;
     call.retain = from_millis(next()?.parse().ok()?);
     let flags = next()?.as_bytes();
     let flag = |place: usize| flags.get(place).map(|flag| *flag == b'1');
     (call.parked, call.cancel_requested) = (flag(0)?, flag(1)?);
-    let (request_beside, has_progress) = (flag(2)?, flag(3)?);
+    let has_progress = flag(2)?;
     call.failures = next()?.parse().ok()?;
     call.crashes = next()?.parse().ok()?;
     call.not_before = instant(next()?)?;
@@ -384,10 +382,10 @@ mod tests {
     #[test]
     fn text_that_is_not_a_record_is_corrupt_and_does_not_panic() {
         let id = CallId::new("call-1").unwrap();
-        let rest = "\t1\t0\t\t0\t\t0\t\n1\t2\t1\t9\t0000\t0\t0\t\t\t\n\n\n0\t1\n=";
-        assert!(Record::read(&id, &Bytes::from(format!("2Q{rest}"))).is_ok());
+        let rest = "\t1\t1\t2\t0\t0\t\t0\t\t0\t\n1\t9\t000\t0\t0\t\t\t\n\n\n0\t1\n=";
+        assert!(Record::read(&id, &Bytes::from(format!("3Q{rest}"))).is_ok());
         let broken =
-            ["", "2", "2Q", "1Q\t1", &format!("1Q{rest}"), &format!("2?{rest}"), &format!("2Q{rest}x"), &format!("2Q{rest}")[..40]];
+            ["", "3", "3Q", "1Q\t1", &format!("1Q{rest}"), &format!("3?{rest}"), &format!("3Q{rest}x"), &format!("3Q{rest}")[..40]];
         for text in broken {
             assert!(matches!(Record::read(&id, &Bytes::from(text.to_owned())), Err(StoreError::Corrupt(_))), "{text:?}");
         }
@@ -398,6 +396,7 @@ mod tests {
     fn scripts_know_the_format_by_its_number() {
         let script = include_str!("../../lua/calls/record.lua");
         assert!(script.contains(&format!("local FORMAT = '{}'", char::from(FORMAT))));
+        assert!(script.contains(&format!("'^{}Q", char::from(FORMAT))), "what waits");
         assert!(script.contains(r"local REQUEST = '\1r'") && REQUEST == "\u{1}r");
     }
 }

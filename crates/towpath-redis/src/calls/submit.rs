@@ -172,7 +172,7 @@ impl RedisStore {
     }
 
     async fn flush_submits(&self, batch: &[(Arc<Partition>, ToSubmit)]) -> Vec<Result<Judged, StoreError>> {
-        let groups = group(batch);
+        let groups = group(batch, 0..batch.len());
         let mut judged: Vec<Result<Judged, StoreError>> = batch.iter().map(|_| Ok(Judged::Again)).collect();
         match self.run_submits(batch, &groups).await {
             Err(error) => judged.iter_mut().for_each(|one| *one = Err(error.clone())),
@@ -202,18 +202,23 @@ impl RedisStore {
         args.number(groups.len());
         args.number(now.as_millis());
         args.number(now.as_millis().saturating_sub(millis(HEALTHY_FOR)));
+        // In a Cluster the claim of a worker has another slot than the function.
+        args.push(if shared.link.is_cluster() { String::new() } else { shared.keys.claim("") });
+        args.push(shared.keys.replies(""));
         let mut keys: Vec<&str> = Vec::with_capacity(groups.len() * 7);
         let ours: Arc<[Arc<str>]> = Arc::from([Arc::from(shared.process.as_str())]);
         for (partition, places) in groups {
             let of = &partition.keys;
             keys.extend(of.of_submits());
-            args.number(places.len());
+            let calls: Vec<Written<'_>> = places.iter().map(|place| self.write_submit(&batch[*place].1, now, &ours)).collect();
+            let are_plain = calls.iter().all(|call| call.is_plain());
+            args.number(calls.len());
+            args.number(if are_plain { 4 } else { 7 });
+            args.push(&partition.member);
             args.push(of.work.as_bytes());
-            args.push(&of.ended);
-            args.push(&of.idempotency);
-            for place in places {
-                self.write_submit(&batch[*place].1, now, &ours, &mut args);
-            }
+            args.push(if are_plain { "" } else { &of.ended });
+            args.push(if are_plain { "" } else { &of.idempotency });
+            calls.iter().for_each(|call| call.put_into(&mut args, are_plain));
         }
         let ran = shared.run_durably(&SUBMIT, &keys, &args).await;
         shared.pool.put(args);
@@ -221,25 +226,54 @@ impl RedisStore {
         Ok((sections::read("a submit", reply, groups.len())?, now, durability))
     }
 
-    fn write_submit(&self, one: &ToSubmit, now: Timestamp, ours: &Arc<[Arc<str>]>, args: &mut Args) {
-        let SubmitCall { call_id, request, timeout, retain, fail_without_workers, .. } = &*one.call;
+    fn write_submit<'a>(&self, one: &'a ToSubmit, now: Timestamp, ours: &Arc<[Arc<str>]>) -> Written<'a> {
+        let SubmitCall { call_id, request, timeout, retain, .. } = &*one.call;
         let call = Call::submitted(call_id.clone(), now, *timeout, *retain);
         let (deadline, sequence, key) = (call.deadline, self.shared.next_sequence(now), request.idempotency_key.clone());
         let replies = if one.is_waited_for { Arc::clone(ours) } else { Arc::default() };
-        let asked = write_request(request);
-        let record = Record::submitted(call, sequence, key.clone(), replies, asked.clone());
-        args.push(call_id.as_str());
-        args.push(match (one.fresh, fail_without_workers) {
+        let request = write_request(request);
+        let record = Record::submitted(call, sequence, key, replies, request.clone());
+        let beside = if record.request.is_none() { request } else { Bytes::new() };
+        Written { one, record: record.write(), sequence, deadline, beside }
+    }
+}
+
+/// A call as the script gets it.
+struct Written<'a> {
+    one: &'a ToSubmit,
+    record: Vec<u8>,
+    sequence: u64,
+    deadline: Timestamp,
+    /// The request, if it stands beside the record.
+    beside: Bytes,
+}
+
+impl Written<'_> {
+    fn key(&self) -> &str {
+        self.one.call.request.idempotency_key.as_ref().map_or("", IdempotencyKey::as_str)
+    }
+
+    /// Its id is fresh, and nothing else is to be said of it.
+    fn is_plain(&self) -> bool {
+        self.one.fresh && !self.one.call.fail_without_workers && self.key().is_empty() && self.beside.is_empty()
+    }
+
+    fn put_into(&self, args: &mut Args, are_plain: bool) {
+        args.push(self.one.call.call_id.as_str());
+        args.push(&self.record);
+        args.number(self.sequence);
+        args.number(self.deadline.as_millis());
+        if are_plain {
+            return;
+        }
+        args.push(match (self.one.fresh, self.one.call.fail_without_workers) {
             (true, true) => "fw",
             (true, false) => "f",
             (false, true) => "w",
             (false, false) => "",
         });
-        args.push(key.as_ref().map_or("", IdempotencyKey::as_str));
-        args.number(sequence);
-        args.number(deadline.as_millis());
-        args.push(record.write());
-        args.push(if record.request.is_none() { &asked[..] } else { &[] });
+        args.push(self.key());
+        args.push(&self.beside);
     }
 }
 

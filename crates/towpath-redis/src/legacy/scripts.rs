@@ -8,6 +8,9 @@ macro_rules! with_group {
     ($file:literal) => {
         concat!(
             include_str!("../../lua/calls/record.lua"),
+            include_str!("../../lua/calls/ended.lua"),
+            include_str!("../../lua/calls/section.lua"),
+            include_str!("../../lua/calls/all.lua"),
             include_str!("../../lua/legacy/group.lua"),
             include_str!(concat!("../../lua/legacy/", $file, ".lua"))
         )

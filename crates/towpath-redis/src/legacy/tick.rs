@@ -17,20 +17,23 @@ use crate::value;
 
 /// So many functions are asked about at once.
 const FUNCTIONS_AT_ONCE: usize = 256;
+/// Workers are looked for so many times as often as streams: a blocking read hears of new entries at once, so that a look at streams is a net.
+const WORKERS_PER_STREAMS: u32 = 3;
 /// How often the lengths of streams are looked at in a Cluster.
 const LENGTHS_EVERY: Duration = Duration::from_secs(1);
 
 /// When each thing was last looked at.
 #[derive(Default)]
 pub(super) struct Rounds {
-    peers: Option<Timestamp>,
+    workers: Option<Timestamp>,
+    streams: Option<Timestamp>,
     lengths: Option<Timestamp>,
 }
 
 /// Which things are due. What is due counts as done.
 struct Due {
-    /// Workers and streams.
-    peers: bool,
+    workers: bool,
+    streams: bool,
     lengths: bool,
 }
 
@@ -40,8 +43,10 @@ impl RedisStore {
         let mut partitions = self.partitions_in_use();
         partitions.retain(|partition| !partition.is_shard());
         let due = self.take_due();
-        if due.peers {
+        if due.workers {
             self.look_for_legacy_workers(&partitions).await?;
+        }
+        if due.streams {
             self.look_for_streams(&partitions).await?;
         }
         if due.lengths && self.shared.link.is_cluster() {
@@ -67,7 +72,11 @@ impl RedisStore {
             }
             is_due
         };
-        Due { peers: take(&mut rounds.peers, every), lengths: take(&mut rounds.lengths, LENGTHS_EVERY) }
+        Due {
+            workers: take(&mut rounds.workers, every),
+            streams: take(&mut rounds.streams, every * WORKERS_PER_STREAMS),
+            lengths: take(&mut rounds.lengths, LENGTHS_EVERY),
+        }
     }
 
     /// Finds out which functions legacy workers serve.

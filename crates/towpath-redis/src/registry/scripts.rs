@@ -15,6 +15,8 @@ macro_rules! script {
 pub(super) static OFFER: LazyLock<Script> = LazyLock::new(|| {
     Script::even_if_full(concat!(
         include_str!("../../lua/calls/record.lua"),
+        include_str!("../../lua/calls/section.lua"),
+        include_str!("../../lua/calls/all.lua"),
         include_str!("../../lua/legacy/group.lua"),
         include_str!("../../lua/registry/offer.lua")
     ))

@@ -48,7 +48,7 @@ impl Rig {
     async fn claim(&self, worker: &str, name: &str, max: u32) {
         let functions = vec![ClaimFunction { function: function(name), max }];
         let (lease, wait) = (Duration::from_secs(60), Duration::ZERO);
-        let want = ClaimCalls { worker: worker_id(worker), functions, max, lease, wait, in_process: false };
+        let want = ClaimCalls { worker: worker_id(worker), functions, max, lease, wait, takes_any: false };
         assert_eq!(self.store.claim(want).await.unwrap().len(), max as usize);
     }
 

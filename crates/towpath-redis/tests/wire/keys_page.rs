@@ -29,6 +29,7 @@ fn as_on_the_page(key: &str) -> String {
     let room = rest.split(':').next().unwrap_or_default();
     match (first, room) {
         ("towpath", room) if rest.contains('{') => format!("`towpath:{room}:{{…}}`"),
+        ("towpath", "claim") => "`towpath:claim:<worker>`".to_owned(),
         ("towpath", room) => format!("`towpath:{room}`"),
         ("function", "stream") => "`function:stream:<scope>:<name>`".to_owned(),
         ("function", "meta") => "`function:meta:<workerId>:<name>`".to_owned(),

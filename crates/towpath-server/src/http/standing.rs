@@ -35,7 +35,7 @@ impl Terms {
             max: self.max,
             lease: self.lease,
             wait,
-            in_process: false,
+            takes_any: false,
         }
     }
 }

@@ -84,9 +84,12 @@ async fn wish(desk: &Desk, turn: usize) -> Wish {
     let max = desk.permits().free().min(CLAIM_MAX);
     let (mut left_out, mut again_at) = (Vec::new(), None);
     let mut functions = Vec::with_capacity(desk.served.len());
+    let most = max.min(OF_ONE_MAX);
+    let mut takes_any = true;
     let (before, from) = desk.served.split_at(turn);
     for served in from.iter().chain(before).filter(|_| max > 0) {
-        let free = Permits::free_of(&served.permits).min(max).min(OF_ONE_MAX);
+        let free = Permits::free_of(&served.permits).min(most);
+        takes_any &= free == most && served.turns.is_none();
         if free == 0 {
             left_out.push(Arc::clone(served));
             continue;
@@ -101,7 +104,7 @@ async fn wish(desk: &Desk, turn: usize) -> Wish {
         }
     }
     let (worker, lease) = (desk.worker_id().clone(), desk.timing.lease);
-    let want = ClaimCalls { worker, functions, max, lease, wait: CLAIM_WAIT, in_process: true };
+    let want = ClaimCalls { worker, functions, max, lease, wait: CLAIM_WAIT, takes_any };
     Wish { want, left_out, again_at }
 }
 

@@ -455,7 +455,7 @@ fn claim_of(function: &str, worker: &str) -> towpath_core::store::ClaimCalls {
         max: 1,
         lease: seconds(30),
         wait: seconds(0),
-        in_process: false,
+        takes_any: false,
     }
 }
 
