@@ -17,13 +17,13 @@ use towpath_core::time::Timestamp;
 
 use crate::batches::Batches;
 use crate::calls::agenda::Agenda;
-use crate::calls::claim::Claims;
 use crate::calls::handed::WrittenClaims;
 use crate::calls::held::HeldCalls;
 use crate::calls::partition::{Lanes, Partition};
 use crate::calls::partitions::Partitions;
 use crate::calls::replies;
 use crate::calls::waiters::Waiters;
+use crate::calls::waiting::Claims;
 use crate::clock::ServerClock;
 use crate::definition::read_definition;
 use crate::durability::{Guarantee, Unfit, Wanted};

@@ -1,13 +1,12 @@
 //! Claims: a worker's request for calls, served at once if there are any, else when a notification says that there may be.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use redis::Value;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use towpath_core::call::{Call, CallCommand, CallReply, step};
 use towpath_core::ids::DeliveryId;
 use towpath_core::names::{CallId, WorkerId};
@@ -19,6 +18,7 @@ use super::find::Found;
 use super::partition::{Limits, Partition};
 use super::record::{Record, read_request};
 use super::sections;
+use super::waiting::{Served, WaitingClaim};
 use crate::pause::pause;
 use crate::script::{Args, CLAIM};
 use crate::store::RedisStore;
@@ -26,72 +26,8 @@ use crate::value;
 
 /// So many functions are asked by one script at most.
 const SECTIONS_MAX: usize = 32;
-/// So many tickets that calls were handed to are remembered. What was handed to one is found within a few claims of its worker.
-const HANDED_MAX: usize = 256;
 /// A function that could not be asked is asked again after this.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
-
-/// The claims of this process that wait, first come first served.
-#[derive(Default)]
-pub(crate) struct Claims {
-    waiting: Mutex<Line>,
-    /// Work may have come, or a claim.
-    pub(crate) signal: Arc<Notify>,
-    /// The claims that look into queues before they wait.
-    looking: Arc<Looking>,
-}
-
-/// Claims that look into queues, by number.
-#[derive(Default)]
-struct Looking {
-    numbers: Mutex<BTreeSet<u64>>,
-    /// One of them has ended, or waits now.
-    ended: Notify,
-}
-
-/// A claim that looks into queues, until this is dropped.
-struct Look {
-    looking: Arc<Looking>,
-    number: u64,
-}
-
-impl Looking {
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        // No code under this lock can panic half way.
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn begin(self: &Arc<Self>) -> Look {
-        let mut numbers = self.lock();
-        let number = numbers.last().map_or(0, |last| last + 1);
-        numbers.insert(number);
-        Look { looking: Arc::clone(self), number }
-    }
-}
-
-impl Drop for Look {
-    fn drop(&mut self) {
-        self.looking.lock().remove(&self.number);
-        self.looking.ended.notify_waiters();
-    }
-}
-
-/// The task that serves claims ends with the store.
-impl Drop for Claims {
-    fn drop(&mut self) {
-        self.signal.notify_one();
-    }
-}
-
-#[derive(Default)]
-struct Line {
-    last_ticket: u64,
-    claims: VecDeque<WaitingClaim>,
-    /// The latest tickets that calls were handed to.
-    handed: VecDeque<u64>,
-    /// How often functions had changed when the partitions of these claims were last determined.
-    changes: u64,
-}
 
 /// What a look into queues brought.
 #[derive(Default)]
@@ -103,21 +39,6 @@ struct Taken {
     trouble: Option<StoreError>,
     /// At least one function could be asked.
     any_asked: bool,
-}
-
-struct WaitingClaim {
-    ticket: u64,
-    want: Arc<ClaimCalls>,
-    partitions: Arc<[Wanted]>,
-    served: oneshot::Sender<Served>,
-}
-
-/// What a claim that waited was given.
-#[derive(Default)]
-struct Served {
-    deliveries: Vec<Delivery>,
-    /// A submit has handed them over.
-    handed: bool,
 }
 
 /// A partition that a claim wants calls of, and how many.
@@ -135,103 +56,6 @@ struct Turn {
     /// A submit may hand calls to it.
     is_written_down: bool,
     served: oneshot::Receiver<Served>,
-}
-
-impl Claims {
-    /// Returns when every claim that looks into queues now has its deliveries, or waits.
-    pub(crate) async fn looked(&self) {
-        let last = self.looking.lock().last().copied();
-        loop {
-            let ended = self.looking.ended.notified();
-            tokio::pin!(ended);
-            ended.as_mut().enable();
-            let first = self.looking.lock().first().copied();
-            if first.is_none() || first > last {
-                return;
-            }
-            ended.await;
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Line> {
-        // No code under this lock can panic half way.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The first claim that waits for a partition with work, after this ticket.
-    fn next_with_work(&self, after: u64) -> Option<(u64, Arc<ClaimCalls>, Arc<[Wanted]>)> {
-        let line = self.lock();
-        let has_work = |claim: &&WaitingClaim| claim.partitions.iter().any(|wanted| wanted.partition.may_have_work());
-        let first = line.claims.iter().filter(|claim| claim.ticket > after).find(has_work);
-        first.map(|claim| (claim.ticket, Arc::clone(&claim.want), Arc::clone(&claim.partitions)))
-    }
-
-    /// Functions have changed: the partitions of each claim are determined anew. Says which of them are new.
-    fn follow_shards(&self, changes: u64, wanted: impl Fn(&ClaimCalls) -> Arc<[Wanted]>) -> Vec<Arc<Partition>> {
-        let mut line = self.lock();
-        line.changes = changes;
-        let mut new = Vec::new();
-        for claim in &mut line.claims {
-            let partitions = wanted(&claim.want);
-            if partitions.len() != claim.partitions.len() {
-                new.extend(partitions.iter().map(|wanted| Arc::clone(&wanted.partition)));
-                claim.partitions = partitions;
-            }
-        }
-        new
-    }
-
-    /// Hands deliveries to the claim with this ticket, or returns them when it waits no more.
-    fn serve(&self, ticket: u64, served: Served) -> Result<(), Vec<Delivery>> {
-        let mut line = self.lock();
-        let Some(place) = line.claims.iter().position(|claim| claim.ticket == ticket) else { return Err(served.deliveries) };
-        let Some(claim) = line.claims.remove(place) else { return Err(served.deliveries) };
-        claim.served.send(served).map_err(|served| served.deliveries)
-    }
-
-    /// Whether what was handed to this ticket is heard of for the first time.
-    pub(super) fn accept(&self, ticket: u64) -> bool {
-        let mut line = self.lock();
-        if line.handed.contains(&ticket) {
-            return false;
-        }
-        line.handed.push_back(ticket);
-        if line.handed.len() > HANDED_MAX {
-            line.handed.pop_front();
-        }
-        true
-    }
-
-    /// Serves the claim with this ticket with calls that a submit has handed over. Returns those that it did not ask for, or all of them if it
-    /// waits no more.
-    pub(super) fn serve_handed(&self, ticket: u64, deliveries: Vec<Delivery>) -> Vec<Delivery> {
-        let want = self.lock().claims.iter().find(|claim| claim.ticket == ticket).map(|claim| Arc::clone(&claim.want));
-        let Some(want) = want else { return deliveries };
-        let is_wanted = |delivery: &Delivery| want.functions.iter().any(|wanted| wanted.function == delivery.request.function);
-        let (deliveries, mut others): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(is_wanted);
-        if !deliveries.is_empty()
-            && let Err(not_wanted) = self.serve(ticket, Served { deliveries, handed: true })
-        {
-            others.extend(not_wanted);
-        }
-        others
-    }
-
-    /// The waiting claims that a submit may hand calls to, with their tickets.
-    pub(super) fn written_down(&self) -> Vec<(Arc<ClaimCalls>, u64)> {
-        self.lock().claims.iter().filter(|claim| claim.want.takes_any).map(|claim| (Arc::clone(&claim.want), claim.ticket)).collect()
-    }
-
-    /// Ends all claims of a worker that let a lease run out: it may be gone, and is not given more until it asks again.
-    pub(crate) fn dismiss(&self, worker: &WorkerId) {
-        let mut line = self.lock();
-        let (dismissed, stay): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut line.claims).into_iter().partition(|claim| claim.want.worker == *worker);
-        line.claims = stay;
-        for claim in dismissed {
-            drop(claim.served.send(Served::default()));
-        }
-    }
 }
 
 impl RedisStore {

@@ -7,6 +7,7 @@
 //! | `names` | from a call's id to its partition |
 //! | `submit` | takes calls |
 //! | `claim` | delivers waiting calls to workers |
+//! | `waiting` | the claims of this process that wait |
 //! | `handed` | calls that a submit hands to a claim that waits |
 //! | `change` | makes changes that the host decided |
 //! | `hold` | what a worker does with a call it holds |
@@ -35,6 +36,7 @@ pub(crate) mod sections;
 pub(crate) mod submit;
 pub(crate) mod tail;
 pub(crate) mod waiters;
+pub(crate) mod waiting;
 
 use async_trait::async_trait;
 use towpath_core::call::{CallCommand, CallReply};
