@@ -168,8 +168,6 @@ impl RedisStore {
         if !not_wanted.is_empty() {
             let (store, worker) = (self.clone(), handed.worker.clone());
             tokio::spawn(async move { store.give_back(&worker, not_wanted).await });
-            // The claim may still wait, for calls of its own functions.
-            self.write_claims_again();
         }
     }
 

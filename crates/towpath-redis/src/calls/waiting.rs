@@ -171,9 +171,11 @@ impl Claims {
         others
     }
 
-    /// The waiting claims that a submit may hand calls to, with their tickets.
+    /// The waiting claims that a submit may hand calls to, with their tickets. To a ticket calls are handed once.
     pub(super) fn written_down(&self) -> Vec<(Arc<ClaimCalls>, u64)> {
-        self.lock().claims.iter().filter(|claim| claim.want.takes_any).map(|claim| (Arc::clone(&claim.want), claim.ticket)).collect()
+        let line = self.lock();
+        let may_be_served = |claim: &&WaitingClaim| claim.want.takes_any && !line.handed.contains(&claim.ticket);
+        line.claims.iter().filter(may_be_served).map(|claim| (Arc::clone(&claim.want), claim.ticket)).collect()
     }
 
     /// Ends all claims of a worker that let a lease run out: it may be gone, and is not given more until it asks again.
