@@ -27,8 +27,8 @@ use crate::value;
 
 /// How often the next silent worker and the next lease of a lock are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// All functions are looked at once in so many seconds as there are functions, within these bounds. Each process fires the timers that it has
-/// noted, and looks at once when another one has left: this is a net.
+/// How often a process reads the timers of all functions: one second per function, within these bounds. It fires the timers that it has noted
+/// itself without this, and also reads all of them when another process has left.
 const LOOK_AT_ALL: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(60));
 /// A line that was taken up is due again after this, should the process that took it up have died.
 const PUT_OFF: Duration = Duration::from_secs(2);

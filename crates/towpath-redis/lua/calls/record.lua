@@ -1,6 +1,5 @@
 -- record: how a call's record is written down. The Rust side is `record.rs`; a test keeps the two alike.
--- Every run of a script makes its functions and tables anew, and that takes a fifth of a lone call's script: so each script gets only the
--- files that it needs (`script.rs`), and makes rare things where they are needed.
+-- Every run of a script makes its functions and tables anew, so each script gets only the files that it needs (`script.rs`).
 --
 -- A record is five lines and two pieces:
 --   line 1  format and state, version, sequence, deadline, `1` if the request stands beside the record, delivery, started_at, lease,

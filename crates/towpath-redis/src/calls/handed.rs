@@ -128,7 +128,7 @@ impl RedisStore {
         }
     }
 
-    /// Replaces what stands under the worker's name. If that is what a submit has handed over, and nobody heard it, it is accepted now.
+    /// Replaces the text under the worker's name. If a submit has handed calls over there and this process did not hear of it, it accepts them now.
     async fn write_claim(&self, worker: &WorkerId, written: Option<Written>) -> Result<(), StoreError> {
         let (text, wait_ms) = written.map_or((String::new(), 1), |written| (written.text, millis(written.wait).max(1)));
         let mut set = Cmd::new();

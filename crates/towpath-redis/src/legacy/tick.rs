@@ -17,7 +17,7 @@ use crate::value;
 
 /// So many functions are asked about at once.
 const FUNCTIONS_AT_ONCE: usize = 256;
-/// Workers are looked for so many times as often as streams: a blocking read hears of new entries at once, so that a look at streams is a net.
+/// Workers are looked for three times as often as streams. A blocking read reports new entries at once; the look at streams finds what it missed.
 const WORKERS_PER_STREAMS: u32 = 3;
 /// How often the lengths of streams are looked at in a Cluster.
 const LENGTHS_EVERY: Duration = Duration::from_secs(1);

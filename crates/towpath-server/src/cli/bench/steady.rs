@@ -106,7 +106,8 @@ impl Place {
         // Where calls are keys, only new keys were counted.
         let counted_keys = records == Some(keys.saturating_sub(self.before.keys));
         let before = if counted_keys { 0 } else { self.before.records };
-        Ok(records.map(|records| records.saturating_sub(before)))
+        // Fewer than before: what stood there before has left, so that the kept calls cannot be told from it.
+        Ok(records.and_then(|records| records.checked_sub(before)))
     }
 
     /// Records and keys of a Redis.
