@@ -234,6 +234,13 @@ impl RedisStore {
         std::iter::once(first).chain(others.map(|shard| self.shard(function, shard))).collect()
     }
 
+    /// A function has, or had, that many more partitions.
+    pub(crate) fn note_shards(&self, function: &FunctionKey, shards: u16) {
+        if self.partition(function).note_shards(shards) {
+            self.shared.claims.forget_list();
+        }
+    }
+
     /// Refuses a function that cannot be kept here.
     pub(crate) fn check_place(&self, function: &FunctionKey) -> Result<(), StoreError> {
         if !self.shared.link.is_cluster() {

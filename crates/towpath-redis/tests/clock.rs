@@ -38,7 +38,7 @@ async fn on_machine(server: &RedisServer, off_ms: i64) -> RedisStore {
 }
 
 fn claim() -> ClaimCalls {
-    let functions = vec![ClaimFunction { function: function("add"), max: 1 }];
+    let functions = [ClaimFunction { function: function("add"), max: 1 }].into();
     ClaimCalls { worker: worker_id("w-1"), functions, max: 1, lease: seconds(30), wait: seconds(20), takes_any: false }
 }
 

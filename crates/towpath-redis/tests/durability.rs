@@ -93,7 +93,7 @@ async fn an_answer_reaches_its_caller_only_when_replicas_have_it_and_nothing_els
     works.register(RegisterWorker { worker_id: worker_id("w-1"), kind: "rust".to_owned(), offers }).await.unwrap();
     let mut watch = calls.watch(&call_id("c-1"));
     assert_eq!(worth(&calls, "c-1").await, Ok(Durability::Replicated));
-    let functions = vec![ClaimFunction { function: function("add"), max: 1 }];
+    let functions = [ClaimFunction { function: function("add"), max: 1 }].into();
     let claim =
         ClaimCalls { worker: worker_id("w-1"), functions, max: 1, lease: Duration::from_secs(30), wait: Duration::ZERO, takes_any: false };
     let delivery = works.claim(claim).await.unwrap().pop().expect("it waits");
@@ -135,7 +135,7 @@ async fn an_answer_without_a_waiter_is_not_confirmed() {
         waiters.push(calls.watch(&call_id(&id)));
         assert_eq!(worth(&calls, &id).await, Ok(Durability::Replicated));
     }
-    let functions = vec![ClaimFunction { function: function("add"), max: 256 }];
+    let functions = [ClaimFunction { function: function("add"), max: 256 }].into();
     let claim = ClaimCalls {
         worker: worker_id("w-1"),
         functions,

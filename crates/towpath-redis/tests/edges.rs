@@ -65,7 +65,7 @@ impl Rig {
 
 /// Claims calls of `add`.
 async fn claim(store: &RedisStore, worker: &str, max: u32, wait: Duration) -> Vec<Delivery> {
-    let functions = vec![ClaimFunction { function: function("add"), max }];
+    let functions = [ClaimFunction { function: function("add"), max }].into();
     let want = ClaimCalls { worker: worker_id(worker), functions, max, lease: seconds(30), wait, takes_any: false };
     store.claim(want).await.expect("the server is up")
 }

@@ -36,7 +36,7 @@ async fn serve(store: &RedisStore, worker: &str) {
 
 async fn claim(store: &RedisStore, worker: &str, many: usize) -> Vec<Delivery> {
     let max = u32::try_from(many).expect("a few");
-    let functions = vec![ClaimFunction { function: function("add"), max }];
+    let functions: Arc<[ClaimFunction]> = [ClaimFunction { function: function("add"), max }].into();
     let (worker, lease) = (worker_id(worker), Duration::from_secs(30));
     let mut held = Vec::new();
     while held.len() < many {

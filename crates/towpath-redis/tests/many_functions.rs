@@ -56,7 +56,7 @@ async fn a_claim_of_many_functions_brings_no_more_than_was_asked_for_and_passes_
         expected.insert(id);
     }
     server.cli(&["XGROUP", "DESTROY", "function:stream:__global__:f-7", "group:f-7"]); // one of them is in trouble
-    let functions: Vec<ClaimFunction> = names.iter().map(|name| ClaimFunction { function: function(name), max: 2 }).collect();
+    let functions: Arc<[ClaimFunction]> = names.iter().map(|name| ClaimFunction { function: function(name), max: 2 }).collect();
     let mut got = Vec::new();
     while got.len() < expected.len() {
         let (worker, functions) = (worker_id("w-1"), functions.clone());

@@ -46,7 +46,7 @@ async fn submit(store: &RedisStore, count: usize) -> BTreeSet<String> {
 }
 
 fn claim(worker: &str, wait: Duration) -> ClaimCalls {
-    let functions = vec![ClaimFunction { function: function("hot"), max: 7 }];
+    let functions = [ClaimFunction { function: function("hot"), max: 7 }].into();
     ClaimCalls { worker: worker_id(worker), functions, max: 7, lease: LEASE, wait, takes_any: false }
 }
 

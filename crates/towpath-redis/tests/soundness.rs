@@ -58,7 +58,7 @@ impl Rig {
     }
 
     async fn try_claim(&self, worker: &str, name: &str, max: u32) -> Result<Vec<Delivery>, StoreError> {
-        let functions = vec![ClaimFunction { function: function(name), max }];
+        let functions = [ClaimFunction { function: function(name), max }].into();
         let (lease, wait) = (seconds(30), Duration::ZERO);
         self.store.claim(ClaimCalls { worker: worker_id(worker), functions, max, lease, wait, takes_any: false }).await
     }
@@ -127,7 +127,7 @@ async fn a_late_answer_is_refused_although_its_process_has_not_heard_that_the_ca
     let there = rig.another_process().await;
     rig.clock.advance(seconds(30));
     there.fire_due(10).await.expect("the server is up");
-    let functions = vec![ClaimFunction { function: function("add"), max: 1 }];
+    let functions = [ClaimFunction { function: function("add"), max: 1 }].into();
     let (lease, wait) = (seconds(30), Duration::ZERO);
     let want = ClaimCalls { worker: worker_id("w2"), functions, max: 1, lease, wait, takes_any: false };
     let second = there.claim(want).await.expect("the server is up").remove(0);
@@ -254,7 +254,7 @@ async fn counts_are_sizes_of_sets_and_a_stale_member_blocks_a_function_only_unti
         sets.iter().chain([&held]).all(|(command, key)| server.cli(&[command, key]).trim() == "0")
     });
     let claim = |wait| {
-        let functions = vec![ClaimFunction { function: function("add"), max: 5 }];
+        let functions = [ClaimFunction { function: function("add"), max: 5 }].into();
         ClaimCalls { worker: worker_id("w1"), functions, max: 5, lease: seconds(30), wait, takes_any: false }
     };
     assert_eq!(store.claim(claim(Duration::ZERO)).await.expect("the server is up"), [], "lines that name nothing are no calls");
@@ -273,7 +273,7 @@ async fn a_call_that_is_missing_in_every_set_is_put_back_by_repair() {
     store.define(definition("add")).await.expect("the server is up");
     store.submit(new_call("c-1", "add").timeout(seconds(60))).await.expect("the server is up");
     server.cli(&["DEL", &format!("towpath:queue:{TAG}"), &format!("towpath:deadlines:{TAG}")]);
-    let functions = vec![ClaimFunction { function: function("add"), max: 1 }];
+    let functions = [ClaimFunction { function: function("add"), max: 1 }].into();
     let want = ClaimCalls { worker: worker_id("w1"), functions, max: 1, lease: seconds(30), wait: seconds(20), takes_any: false };
     assert_eq!(store.claim(want).await.expect("the server is up").len(), 1);
     assert_eq!(server.cli(&["ZCARD", &format!("towpath:deadlines:{TAG}")]).trim(), "1");
@@ -405,7 +405,7 @@ async fn ended_calls_and_dead_letters_that_were_dealt_with_leave_nothing_behind(
     let ids: Vec<String> = (0..100).map(|number| format!("c-{number}")).collect();
     let retain = Duration::from_millis(200);
     join_all(ids.iter().map(|id| store.submit(new_call(id, "add").timeout(seconds(60)).retain(retain).key(id)))).await;
-    let functions = vec![ClaimFunction { function: function("add"), max: 100 }];
+    let functions = [ClaimFunction { function: function("add"), max: 100 }].into();
     let want = ClaimCalls { worker: worker_id("w1"), functions, max: 100, lease: seconds(30), wait: seconds(20), takes_any: false };
     let held = store.claim(want).await.expect("the server is up");
     assert_eq!(held.len(), 100);

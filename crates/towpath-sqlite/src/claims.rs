@@ -93,7 +93,7 @@ pub(crate) fn serve(tx: &mut Tx<'_>, claim: &mut ParkedClaim) -> Moved<()> {
     if claim.dismissed || (!claim.fresh && tx.after.woken.is_empty()) {
         return Ok(());
     }
-    for wish in &claim.want.functions {
+    for wish in claim.want.functions.iter() {
         let Some(function) = tx.memory.function(&wish.function) else { continue };
         if claim.fresh || tx.after.woken.contains(&function.id) {
             let max = claim.want.max.saturating_sub(u32::try_from(claim.found.len()).unwrap_or(u32::MAX)).min(wish.max);

@@ -84,7 +84,7 @@ impl State {
 
     fn claim_now(&mut self, want: &ClaimCalls, now: Timestamp) -> Vec<Delivery> {
         let mut claimed = Vec::new();
-        for entry in &want.functions {
+        for entry in want.functions.iter() {
             let left = (want.max as usize).saturating_sub(claimed.len());
             let room = left.min(entry.max as usize).min(self.records.room(&want.worker, &entry.function));
             claimed.extend(self.claim_of(&entry.function, room, want, now));

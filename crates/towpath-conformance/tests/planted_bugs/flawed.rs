@@ -21,8 +21,9 @@ use towpath_core::names::{CallId, FunctionKey, LockScope, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::permit::PermitKind;
 use towpath_core::store::{
-    CallNews, CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Durability, Fired, Heartbeat,
-    InspectStore, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, Store, StoreError, SubmitCall, Submitted, TimerStore,
+    CallNews, CallStore, CallWatch, Cancelled, ClaimCalls, ClaimFunction, CompleteCalls, Completed, ConfigView, Delivery, Durability,
+    Fired, Heartbeat, InspectStore, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, Store, StoreError, SubmitCall, Submitted,
+    TimerStore,
 };
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
@@ -164,7 +165,8 @@ impl FlawedStore {
     async fn claim_newest(&self, want: ClaimCalls) -> Result<Vec<Delivery>, StoreError> {
         let (max, mut greedy) = (want.max as usize, want.clone());
         greedy.max = if want.max == 0 { 0 } else { u32::MAX };
-        greedy.functions.iter_mut().filter(|entry| entry.max > 0).for_each(|entry| entry.max = u32::MAX);
+        let all_of = |entry: &ClaimFunction| ClaimFunction { max: if entry.max > 0 { u32::MAX } else { 0 }, ..entry.clone() };
+        greedy.functions = want.functions.iter().map(all_of).collect();
         let mut claimed = self.inner.claim(greedy).await?;
         let newest = claimed.split_off(claimed.len().saturating_sub(max));
         self.inner.release(&want.worker, claimed.into_iter().map(|delivery| delivery.id).collect()).await?;

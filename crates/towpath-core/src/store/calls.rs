@@ -150,8 +150,8 @@ pub enum Submitted {
 pub struct ClaimCalls {
     /// Who wants it.
     pub worker: WorkerId,
-    /// Which functions, and how many calls of each.
-    pub functions: Vec<ClaimFunction>,
+    /// Which functions, and how many calls of each. A worker of many functions shares one list among its claims.
+    pub functions: Arc<[ClaimFunction]>,
     /// At most this many in all.
     pub max: u32,
     /// How long the worker may be silent.

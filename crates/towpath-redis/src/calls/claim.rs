@@ -63,12 +63,13 @@ impl RedisStore {
         if want.max == 0 || want.functions.is_empty() {
             return Ok(Vec::new());
         }
-        for wanted in &want.functions {
+        for wanted in want.functions.iter() {
             self.check_place(&wanted.function)?;
         }
         let until = self.shared.now() + want.wait;
         let look = self.shared.claims.looking.begin();
-        let (changes, partitions) = (self.shared.news.function_changes(), self.partitions_wanted(&want));
+        let changes = self.shared.news.function_changes();
+        let partitions = self.partitions_of_claim(&want, changes);
         let waits = !want.wait.is_zero();
         let want = Arc::new(want);
         // Without a wait there is no notification to rely on, so all queues are looked at.
@@ -92,6 +93,16 @@ impl RedisStore {
             }
             () = self.shared.clock.sleep_until(until) => Ok(Vec::new()),
         }
+    }
+
+    /// All partitions of the functions that a claim wants calls of, maybe as the latest claim has determined them. `changes`: how often
+    /// functions had changed before.
+    fn partitions_of_claim(&self, want: &ClaimCalls, changes: u64) -> Arc<[Wanted]> {
+        self.shared.claims.list_of(&want.functions, changes).unwrap_or_else(|| {
+            let partitions = self.partitions_wanted(want);
+            self.shared.claims.keep_list(&want.functions, changes, &partitions);
+            partitions
+        })
     }
 
     /// All partitions of the functions that a claim wants calls of.
@@ -139,7 +150,7 @@ impl RedisStore {
 
     /// From now on this process hears when calls come into a partition's queue.
     fn hear_of_work(&self, partition: &Arc<Partition>) {
-        if partition.is_heard.swap(true, Ordering::AcqRel) {
+        if partition.is_heard.load(Ordering::Acquire) || partition.is_heard.swap(true, Ordering::AcqRel) {
             return;
         }
         let (heard, shared) = (Arc::downgrade(partition), Arc::downgrade(&self.shared));

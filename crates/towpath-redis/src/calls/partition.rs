@@ -126,9 +126,9 @@ impl Partition {
         }
     }
 
-    /// The function has, or had, that many more partitions. What waits there is still delivered.
-    pub(crate) fn note_shards(&self, shards: u16) {
-        self.shards.fetch_max(shards, Ordering::Relaxed);
+    /// The function has, or had, that many more partitions. What waits there is still delivered. Whether that is news.
+    pub(crate) fn note_shards(&self, shards: u16) -> bool {
+        self.shards.fetch_max(shards, Ordering::Relaxed) < shards
     }
 
     /// Whether the number of partitions is to be read again: functions have changed since. It counts as read from now on.

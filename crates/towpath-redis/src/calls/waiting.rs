@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
 use towpath_core::names::WorkerId;
-use towpath_core::store::{ClaimCalls, Delivery};
+use towpath_core::store::{ClaimCalls, ClaimFunction, Delivery};
 
 use super::claim::Wanted;
 use super::partition::Partition;
@@ -21,6 +21,15 @@ pub(crate) struct Claims {
     pub(crate) signal: Arc<Notify>,
     /// The claims that look into queues before they wait.
     pub(super) looking: Arc<Looking>,
+    /// The partitions of the functions of the latest claim: the next one is for the same functions as a rule.
+    list: Mutex<Option<List>>,
+}
+
+struct List {
+    functions: Arc<[ClaimFunction]>,
+    /// How often functions had changed.
+    changes: u64,
+    partitions: Arc<[Wanted]>,
 }
 
 /// Claims that look into queues, by number.
@@ -105,6 +114,27 @@ impl Claims {
             }
             ended.await;
         }
+    }
+
+    /// The partitions of these functions, if they are those of the latest claim and nothing has changed.
+    pub(super) fn list_of(&self, functions: &Arc<[ClaimFunction]>, changes: u64) -> Option<Arc<[Wanted]>> {
+        let list = self.list();
+        let same = list.as_ref().filter(|list| Arc::ptr_eq(&list.functions, functions) && list.changes == changes);
+        same.map(|list| Arc::clone(&list.partitions))
+    }
+
+    pub(super) fn keep_list(&self, functions: &Arc<[ClaimFunction]>, changes: u64, partitions: &Arc<[Wanted]>) {
+        *self.list() = Some(List { functions: Arc::clone(functions), changes, partitions: Arc::clone(partitions) });
+    }
+
+    /// The next claim determines its partitions anew.
+    pub(crate) fn forget_list(&self) {
+        *self.list() = None;
+    }
+
+    fn list(&self) -> MutexGuard<'_, Option<List>> {
+        // No code under this lock can panic half way.
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Line> {

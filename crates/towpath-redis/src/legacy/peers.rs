@@ -235,7 +235,7 @@ impl RedisStore {
         for function in functions {
             let members = texts(next(&mut replies).unwrap_or_default()).collect();
             let (has_stream, known, shards) = (next(&mut replies)?, next(&mut replies)?, next::<Option<u16>>(&mut replies)?.unwrap_or(0));
-            self.partition(function).note_shards(shards);
+            self.note_shards(function, shards);
             listed.push(Listed { function, members, has_stream, known, counted: next(&mut replies)? });
         }
         self.read_metas(listed).await

@@ -71,7 +71,7 @@ impl RedisStore {
         }
         self.shared.partitions.remember(&function.key);
         // From now on calls go to all of them.
-        self.partition(&function.key).note_shards(spread_over);
+        self.note_shards(&function.key, spread_over);
         Ok(changed)
     }
 
@@ -247,9 +247,11 @@ impl RedisStore {
         let members: Vec<String> = read(self.shared.link.ask(&command("SMEMBERS", &[self.shared.keys.functions()])).await?)?;
         let mut members: Vec<(FunctionKey, u16)> = members.iter().filter_map(|member| read_shard_member(member)).collect();
         members.sort();
+        // It would keep the partitions of functions that are gone.
+        self.shared.claims.forget_list();
         self.shared.partitions.have_read(reading, &members.iter().map(|(function, _)| function).collect());
         for (function, shard) in members.iter().filter(|(_, shard)| *shard > 0) {
-            self.partition(function).note_shards(*shard);
+            self.note_shards(function, *shard);
         }
         Ok(members)
     }

@@ -46,7 +46,7 @@ impl Rig {
     }
 
     async fn claim(&self, worker: &str, name: &str, max: u32) {
-        let functions = vec![ClaimFunction { function: function(name), max }];
+        let functions = [ClaimFunction { function: function(name), max }].into();
         let (lease, wait) = (Duration::from_secs(60), Duration::ZERO);
         let want = ClaimCalls { worker: worker_id(worker), functions, max, lease, wait, takes_any: false };
         assert_eq!(self.store.claim(want).await.unwrap().len(), max as usize);

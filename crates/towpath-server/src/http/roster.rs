@@ -47,6 +47,16 @@ impl Roster {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(worker);
     }
 
+    /// A claim of this worker was full: the next one begins with another function, so that the backlog of the first does not starve the others.
+    pub(crate) fn next_turn(&self, worker: &WorkerId) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(worker) = known.get_mut(worker)
+            && !worker.functions.is_empty()
+        {
+            worker.functions.rotate_left(1);
+        }
+    }
+
     /// Whether the store was told a moment ago that this worker lives. If not, whoever asks is about to tell it.
     pub(crate) fn was_just_heard(&self, worker: &WorkerId, now: Timestamp) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -21,7 +21,7 @@ const WAIT_MAX: Duration = Duration::from_secs(3_600);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) worker: WorkerId,
-    pub(crate) functions: Vec<ClaimFunction>,
+    pub(crate) functions: Arc<[ClaimFunction]>,
     pub(crate) max: u32,
     pub(crate) lease: Duration,
 }

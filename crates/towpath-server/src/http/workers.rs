@@ -114,7 +114,14 @@ struct Want {
 
 impl Want {
     fn terms(&self, functions: Vec<ClaimFunction>) -> Terms {
-        Terms { worker: self.worker.clone(), functions, max: self.max, lease: self.lease }
+        Terms { worker: self.worker.clone(), functions: functions.into(), max: self.max, lease: self.lease }
+    }
+
+    /// Of a claim that is full, some functions may not have been asked.
+    fn note_claimed(&self, app: &App, claimed: &[Delivery]) {
+        if claimed.len() >= self.max as usize {
+            app.roster().next_turn(&self.worker);
+        }
     }
 }
 
@@ -142,6 +149,7 @@ async fn claim_until(app: &App, want: &Want) -> Result<Vec<Delivery>, ApiError> 
                     // so the client itself has to ask again.
                     return Ok(claimed);
                 }
+                want.note_claimed(app, &claimed);
                 let given = turns::draw(app, &want.worker, want.lease, claimed).await?;
                 if !given.is_empty() {
                     return Ok(given);
@@ -162,6 +170,7 @@ async fn claim_now(app: &App, want: &Want, functions: Vec<ClaimFunction>) -> Res
         return Ok(Vec::new());
     }
     let claimed = app.store().claim(want.terms(functions).wish(Duration::ZERO)).await?;
+    want.note_claimed(app, &claimed);
     turns::draw(app, &want.worker, want.lease, claimed).await
 }
 

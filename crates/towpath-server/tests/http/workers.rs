@@ -39,6 +39,23 @@ async fn a_worker_gets_no_more_than_its_concurrency() {
 }
 
 #[tokio::test]
+async fn the_backlog_of_one_function_does_not_starve_another_of_the_same_worker() {
+    let server = server().await;
+    let worker = server.pull_worker(json!([{ "name": "busy" }, { "name": "idle" }])).await;
+    for _ in 0..20 {
+        server.post("/v1/functions/busy/calls", json!({})).await.with(202);
+    }
+    server.post("/v1/functions/idle/calls", json!({})).await.with(202);
+    let mut names = Vec::new();
+    for _ in 0..3 {
+        let delivery = worker.claim_one().await;
+        worker.complete(&delivery, json!(null)).await;
+        names.push(delivery["function_name"].as_str().unwrap_or_default().to_owned());
+    }
+    assert!(names.iter().any(|name| name == "idle"), "{names:?}");
+}
+
+#[tokio::test]
 async fn an_open_claim_gets_a_call_as_soon_as_it_comes() {
     let server = server().await;
     let worker = server.pull_worker(json!([{ "name": "soon" }])).await;

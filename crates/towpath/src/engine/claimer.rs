@@ -31,14 +31,15 @@ pub(crate) async fn run(desk: Arc<Desk>, stop: CancellationToken) {
 
 async fn claim_for_ever(desk: &Arc<Desk>) {
     let mut backoff = Backoff::new(desk.clock(), "claim calls");
-    // Whose calls are looked for first. It changes with every claim: the first one's backlog must not starve the others.
+    let mut all = AllFunctions::of(desk);
+    // Whose calls are looked for first. It changes when a claim is full: the first one's backlog must not starve the others.
     let mut turn = 0;
     loop {
         if desk.is_behind() {
             desk.permits().freed().await;
             continue;
         }
-        let Wish { want, left_out, again_at } = wish(desk, turn).await;
+        let Wish { want, left_out, again_at } = wish(desk, turn, &mut all).await;
         if want.functions.is_empty() {
             tokio::select! {
                 () = desk.permits().freed() => {}
@@ -46,7 +47,7 @@ async fn claim_for_ever(desk: &Arc<Desk>) {
             }
             continue;
         }
-        turn = (turn + 1) % desk.served.len();
+        let max = want.max as usize;
         // A claim that is dropped gives back what was claimed for it.
         let claimed = tokio::select! {
             biased;
@@ -57,6 +58,9 @@ async fn claim_for_ever(desk: &Arc<Desk>) {
         match claimed {
             Ok(deliveries) => {
                 backoff.succeeded();
+                if deliveries.len() >= max {
+                    turn = (turn + 1) % desk.served.len();
+                }
                 turns::start(desk, deliveries).await;
                 // What was claimed goes first: the next claim may wait a moment, their callers do.
                 tokio::task::yield_now().await;
@@ -79,9 +83,46 @@ struct Wish {
     again_at: Option<Timestamp>,
 }
 
+/// The list of all functions of a worker that sets no limit of its own to any of them. It is made once for many claims.
+struct AllFunctions {
+    is_usable: bool,
+    made: Option<(usize, Arc<[ClaimFunction]>)>,
+}
+
+impl AllFunctions {
+    fn of(desk: &Desk) -> Self {
+        let is_usable = desk.served.iter().all(|served| served.permits.is_none() && served.turns.is_none());
+        Self { is_usable, made: None }
+    }
+
+    /// The list, beginning with the function whose turn it is. `None`: a function has a limit, so each claim needs a list of its own.
+    fn list(&mut self, desk: &Desk, turn: usize) -> Option<Arc<[ClaimFunction]>> {
+        if !self.is_usable {
+            return None;
+        }
+        match &self.made {
+            Some((of_turn, list)) if *of_turn == turn => Some(Arc::clone(list)),
+            _other_turn => {
+                let (before, from) = desk.served.split_at(turn);
+                let functions = from.iter().chain(before).map(|served| ClaimFunction { function: served.key.clone(), max: OF_ONE_MAX });
+                let list: Arc<[ClaimFunction]> = functions.collect();
+                self.made = Some((turn, Arc::clone(&list)));
+                Some(list)
+            }
+        }
+    }
+}
+
 /// What to claim now, beginning with the function whose turn it is.
-async fn wish(desk: &Desk, turn: usize) -> Wish {
+async fn wish(desk: &Desk, turn: usize, all: &mut AllFunctions) -> Wish {
     let max = desk.permits().free().min(CLAIM_MAX);
+    let (worker, lease) = (desk.worker_id().clone(), desk.timing.lease);
+    if max > 0
+        && let Some(functions) = all.list(desk, turn)
+    {
+        let want = ClaimCalls { worker, functions, max, lease, wait: CLAIM_WAIT, takes_any: true };
+        return Wish { want, left_out: Vec::new(), again_at: None };
+    }
     let (mut left_out, mut again_at) = (Vec::new(), None);
     let mut functions = Vec::with_capacity(desk.served.len());
     let most = max.min(OF_ONE_MAX);
@@ -103,8 +144,7 @@ async fn wish(desk: &Desk, turn: usize) -> Wish {
             Room::NotBefore(at) => again_at = Some(again_at.map_or(at, |known: Timestamp| known.min(at))),
         }
     }
-    let (worker, lease) = (desk.worker_id().clone(), desk.timing.lease);
-    let want = ClaimCalls { worker, functions, max, lease, wait: CLAIM_WAIT, takes_any };
+    let want = ClaimCalls { worker, functions: functions.into(), max, lease, wait: CLAIM_WAIT, takes_any };
     Wish { want, left_out, again_at }
 }
 

@@ -451,7 +451,7 @@ fn submit_of(function: &str, params: &str) -> SubmitCall {
 fn claim_of(function: &str, worker: &str) -> towpath_core::store::ClaimCalls {
     towpath_core::store::ClaimCalls {
         worker: worker_id(worker),
-        functions: vec![towpath_core::store::ClaimFunction { function: towpath_conformance::words::function(function), max: 1 }],
+        functions: [towpath_core::store::ClaimFunction { function: towpath_conformance::words::function(function), max: 1 }].into(),
         max: 1,
         lease: seconds(30),
         wait: seconds(0),

@@ -89,7 +89,7 @@ pub(super) fn findings(report: &Report) -> Vec<Finding> {
     if let Some(idle) = &report.idle {
         found.push(Finding::new("memory of an idle server", idle.rss_bytes as f64 / 1e6, "MB", Aim::AtMost(40.0)));
         if let Some(commands) = idle.commands_per_second {
-            found.push(Finding::new("store commands of an idle server", commands, "per s", Aim::AtMost(5.0)));
+            found.push(Finding::new("store commands of an idle server", commands, "per s", Aim::AtMost(4.0)));
         }
     }
     found.extend(report.longest_script.as_ref().and_then(Longest::finding));

@@ -13,9 +13,6 @@ use super::{blocking, failed};
 use crate::cli::failure::Failure;
 use crate::cli::time;
 
-/// When whatever happens at the start is done.
-const SETTLED: Duration = Duration::from_secs(2);
-
 /// A server that has nothing to do.
 pub(super) struct IdleServer {
     server: Child,
@@ -24,7 +21,8 @@ pub(super) struct IdleServer {
 }
 
 impl IdleServer {
-    pub(super) async fn start(place: &Place) -> Result<Self, Failure> {
+    /// Starts it, and waits until what happens at the start is done.
+    pub(super) async fn start(place: &Place, settled: Duration) -> Result<Self, Failure> {
         let not_started = |error: std::io::Error| failed(&format!("the idle server could not be started: {error}"));
         let mut server =
             spawn(place, &["--json", "serve", "--listen", "127.0.0.1:0", "--durability", "memory"], Stdio::null()).map_err(not_started)?;
@@ -32,7 +30,7 @@ impl IdleServer {
         let url = listening["url"].as_str().ok_or_else(|| failed("the idle server did not say where it listens"))?;
         let name = format!("{}idle", place.tag);
         let worker = spawn(place, &["--server", url, "worker", &name, "--exec", "cat"], Stdio::null()).map_err(not_started)?;
-        time::sleep(SETTLED).await;
+        time::sleep(settled).await;
         Ok(Self { server, worker })
     }
 

@@ -13,6 +13,8 @@ use super::{BenchArgs, MANY, Measurement, batches, calls, failed, functions, lim
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
 
+/// Long enough for a server that is not measured itself.
+const BACKLOG_SETTLED: Duration = Duration::from_secs(2);
 /// What a backlog is compared with.
 const SHORT_BACKLOG: u64 = 1_000;
 
@@ -103,7 +105,7 @@ async fn pace(target: &Target, args: &BenchArgs, rows: &[Row]) -> Result<Paced, 
 
 async fn idle(target: &Target, args: &BenchArgs) -> Result<Idle, Failure> {
     let place = target.place()?;
-    let server = IdleServer::start(&place).await?;
+    let server = IdleServer::start(&place, args.settle_length()).await?;
     let commands_per_second = match target {
         Target::Redis { .. } => Some(server.commands_per_second(&place, args.idle_length()).await?),
         Target::Folder(_) => None,
@@ -127,7 +129,7 @@ async fn backlog(target: &Target, calls: u64, length: Duration) -> Result<(f64, 
         let backlog = Backlog::fill(&place, calls).await?;
         return Ok((backlog.cost_us(&place, length).await?, None));
     }
-    let server = IdleServer::start(&place).await?;
+    let server = IdleServer::start(&place, BACKLOG_SETTLED).await?;
     let (rss_before, store_before) = (server.rss_bytes()?, load::gauge(&place).await?.memory_bytes);
     let backlog = Backlog::fill(&place, calls).await?;
     let (rss_after, store_after) = (server.rss_bytes()?, load::gauge(&place).await?.memory_bytes);

@@ -191,8 +191,14 @@ impl BenchArgs {
     }
 
     /// Long enough for a heartbeat of ten seconds to be in it.
+    /// How long an idle server is left alone before it is looked at: a worker registers again a few seconds after it came.
+    fn settle_length(&self) -> Duration {
+        Duration::from_secs(if self.quick { 2 } else { 15 })
+    }
+
+    /// What an idle server does comes round within 15 seconds; this is two rounds.
     fn idle_length(&self) -> Duration {
-        Duration::from_secs(if self.quick { 3 } else { 10 })
+        Duration::from_secs(if self.quick { 3 } else { 30 })
     }
 
     fn backlog(&self) -> u64 {
