@@ -291,6 +291,8 @@ macro_rules! every_case {
             inspect {
                 calls_are_listed_newest_first
                 a_listed_call_shows_all_that_is_known_of_it
+                a_brief_list_has_no_payloads
+                a_page_with_payloads_ends_before_it_is_too_large
                 pages_neither_repeat_nor_skip
                 a_page_goes_on_where_a_gone_call_was
                 a_page_that_fits_exactly_is_the_last

@@ -13,6 +13,7 @@ pub(crate) static CLAIM: LazyLock<Script> = LazyLock::new(|| Script::even_if_ful
 pub(crate) static APPLY: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(lua!("record", "section", "apply")));
 pub(crate) static DUE: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(lua!("record", "all", "due")));
 pub(crate) static MEND: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(lua!("record", "all", "mend")));
+pub(crate) static BRIEF: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(lua!("record", "brief")));
 pub(crate) static FIND: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(lua!("record", "ended", "find")));
 pub(crate) static RESERVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/reserve.lua")));
 pub(crate) static LIMITS: LazyLock<Script> = LazyLock::new(|| {

@@ -20,7 +20,7 @@ pub(crate) const QUEUED: &str = concat!(
     ", ",
     request_columns!(),
     " FROM calls c JOIN call_requests r ON r.seq = c.seq \
-     WHERE c.function_id = ?1 AND c.state = 'queued' AND c.ended_ms IS NULL ORDER BY c.seq LIMIT ?2"
+     WHERE c.function_id = ?1 AND c.state = 'queued' ORDER BY c.seq LIMIT ?2"
 );
 
 /// A claim on its way: just come in, or waiting for work.

@@ -1,8 +1,8 @@
-//! Reads for people. Those of calls run on their own connection and never stand in the writer's way.
+//! Reads for people. Those of calls run on their own connection and never stand in the writer's way; lists of calls are in `lists`.
 
-use rusqlite::{Connection, OptionalExtension, Row, ToSql, named_params};
-use towpath_core::inspect::{CallFilter, CallView, FunctionView, Page, PageRequest};
-use towpath_core::names::{CallId, FunctionName, Scope, WorkerId};
+use rusqlite::{Connection, OptionalExtension, Row};
+use towpath_core::inspect::{CallView, FunctionView};
+use towpath_core::names::{CallId, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::time::Timestamp;
 use towpath_core::worker::WorkerView;
@@ -28,55 +28,28 @@ macro_rules! view_of_calls {
 }
 
 const ONE: &str = view_of_calls!("c.call_id = ?1 AND (c.kept_until_ms IS NULL OR c.kept_until_ms > ?2)");
-const SOME: &str = view_of_calls!(
-    "(:after IS NULL OR c.seq < :after) AND (:scope IS NULL OR f.scope = :scope) AND (:function IS NULL OR f.name = :function) \
-     AND (:worker IS NULL OR c.holder = :worker) AND (c.kept_until_ms IS NULL OR c.kept_until_ms > :now)"
-);
 const PROBE: &str = "INSERT INTO meta (key, value) VALUES ('probe', ?1) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+/// Room for a few calls of the usual size.
+const FILLER: i64 = 256 * 1024;
+const FILLER_BYTES: &str = "SELECT octet_length(bytes) FROM filler";
+const FILL: &str = "UPDATE filler SET bytes = zeroblob(?1)";
 
 pub(crate) fn call(conn: &Connection, call_id: &CallId, now: Timestamp) -> Moved<Option<CallView>> {
     let mut statement = conn.prepare_cached(ONE)?;
     let found = statement.query_row((call_id.as_str(), now.as_millis()), |row| Ok(read_view(conn, row))).optional()?;
-    found.transpose().map(|view| view.map(|(_, view)| view))
+    found.transpose()
 }
 
-pub(crate) fn calls(conn: &Connection, filter: &CallFilter, page: &PageRequest, now: Timestamp) -> Moved<Page<CallView>> {
-    let limit = page.limit.min(PageRequest::LIMIT_MAX) as usize;
-    // The words of states are ours, so they may stand in the statement; whatever came from outside is bound.
-    let states: Vec<String> = filter.states.iter().map(|state| format!("'{}'", state.as_str())).collect();
-    let states = if states.is_empty() { String::new() } else { format!(" AND c.state IN ({})", states.join(", ")) };
-    let sql = format!("{SOME}{states} ORDER BY c.seq DESC LIMIT :limit");
-    let columns: &[(&str, &dyn ToSql)] = named_params! {
-        ":after": page.after.map(|after| i64::try_from(after).unwrap_or(i64::MAX)),
-        ":scope": filter.scope.as_ref().map(Scope::as_str),
-        ":function": filter.function.as_ref().map(FunctionName::as_str),
-        ":worker": filter.worker.as_ref().map(WorkerId::as_str),
-        ":now": now.as_millis(),
-        ":limit": limit + 1,
-    };
-    let mut statement = conn.prepare_cached(&sql)?;
-    let mut rows = statement.query(columns)?;
-    let mut found = Vec::new();
-    while let Some(row) = rows.next()? {
-        found.push(read_view(conn, row)?);
-    }
-    let more = found.len() > limit;
-    found.truncate(limit);
-    let next = found.last().filter(|_| more).and_then(|(seq, _)| u64::try_from(*seq).ok());
-    Ok(Page { items: found.into_iter().map(|(_, view)| view).collect(), next })
-}
-
-fn read_view(conn: &Connection, row: &Row<'_>) -> Moved<(i64, CallView)> {
+fn read_view(conn: &Connection, row: &Row<'_>) -> Moved<CallView> {
     const AT: usize = rows::AFTER_REQUEST;
     let stored = rows::with_outcome(conn, rows::read_call(row)?)?;
     let number: Option<u32> = row.get(AT + 2)?;
     let value: Option<String> = row.get(AT + 3)?;
-    let view = CallView {
+    Ok(CallView {
         call: stored.call,
         request: rows::read_request(row, rows::AFTER_CALL, read_key(row, AT, AT + 1)?)?,
         progress: number.zip(value.map(Payload::from_json)),
-    };
-    Ok((stored.seq, view))
+    })
 }
 
 pub(crate) fn functions(tx: &Tx<'_>) -> Moved<Vec<FunctionView>> {
@@ -100,8 +73,21 @@ pub(crate) fn workers(tx: &Tx<'_>) -> Vec<WorkerView> {
     tx.memory.workers.iter().map(view).collect()
 }
 
-/// A write that proves that writing works.
-pub(crate) fn probe(tx: &Tx<'_>) -> Moved<()> {
-    tx.conn.prepare_cached(PROBE)?.execute([tx.now.as_millis()])?;
+/// A write that proves that writing works. After a disk was full that takes more than the few bytes for which there is nearly always room: a
+/// filler that stays until the next probe.
+pub(crate) fn probe(tx: &mut Tx<'_>) -> Moved<()> {
+    write_probe(tx.conn, tx.now)?;
+    let filler = if tx.memory.was_full { FILLER } else { 0 };
+    let is_as_it_was = tx.conn.prepare_cached(FILLER_BYTES)?.query_row([], |row| row.get::<_, i64>(0))? == filler;
+    if filler > 0 || !is_as_it_was {
+        tx.conn.prepare_cached(FILL)?.execute([filler])?;
+    }
+    // If this transaction fails, the writer notes again that the disk is full.
+    tx.memory.was_full = false;
+    Ok(())
+}
+
+pub(crate) fn write_probe(conn: &Connection, now: Timestamp) -> Moved<()> {
+    conn.prepare_cached(PROBE)?.execute([now.as_millis()])?;
     Ok(())
 }

@@ -35,7 +35,9 @@ mod ears;
 pub mod floor;
 mod gone;
 mod inspect;
+mod jobs;
 mod limits;
+mod lists;
 mod locks;
 mod memory;
 mod open;
@@ -49,6 +51,8 @@ mod timers;
 mod trouble;
 mod waiters;
 mod writer;
+#[cfg(test)]
+mod writer_tests;
 
 pub use open::{Location, OpenError, OpenOptions};
 pub use store::SqliteStore;

@@ -1,5 +1,6 @@
-//! What the writer knows by heart, so that the hot path reads no registry: functions, workers, counts. The file is the truth; after a
-//! rollback all of this is read from it again.
+//! What the writer knows by heart, so that the hot path reads no registry: functions, workers, counts. The file is the truth. After a
+//! rollback this is read from it again, but for the counts of calls and messages: to count millions takes long, so what a transaction changed
+//! of them is noted, and taken back.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,10 +21,8 @@ use crate::trouble::{Moved, Trouble};
 const FUNCTIONS: &str = "SELECT id, scope, name, description, parameters, retry, limits, target, forgotten FROM functions";
 const WORKERS: &str = "SELECT worker_id, kind, registered_ms, last_heartbeat_ms FROM workers";
 const OFFERS: &str = "SELECT worker_id, function_id, concurrency FROM offers ORDER BY worker_id, position";
-const COUNT_WAITING: &str =
-    "SELECT function_id, state, count(*) FROM calls WHERE ended_ms IS NULL AND state IN ('queued', 'delayed') GROUP BY function_id, state";
-const COUNT_DEAD: &str = "SELECT function_id, count(*) FROM calls WHERE state = 'dead' GROUP BY function_id";
-const RUNNING: &str = concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.ended_ms IS NULL AND c.state = 'running'");
+pub(crate) const COUNT: &str = "SELECT count(*) FROM calls WHERE function_id = ?1 AND state = ?2";
+const RUNNING: &str = concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.lease_until_ms IS NOT NULL AND c.state = 'running'");
 const NEXT_SEQ: &str =
     "SELECT max(coalesce((SELECT max(seq) + 1 FROM calls), 1), coalesce((SELECT value FROM meta WHERE key = 'next_seq'), 1))";
 
@@ -84,6 +83,8 @@ pub(crate) struct Memory {
     functions: BTreeMap<FunctionKey, Arc<Function>>,
     functions_by_id: HashMap<i64, Arc<Function>>,
     counts: HashMap<i64, FunctionCounts>,
+    /// The counts that the transaction under way has changed, as they were before it.
+    counts_before: HashMap<i64, FunctionCounts>,
     pub(crate) workers: BTreeMap<WorkerId, Worker>,
     held: HashMap<WorkerId, BTreeMap<i64, HeldCall>>,
     /// Calls in workers' hands: each will be answered soon, and need not be read again for that.
@@ -96,26 +97,61 @@ pub(crate) struct Memory {
     pub(crate) batches: BatchMemory,
     /// When locks that nobody uses were last looked for.
     pub(crate) locks_swept_at: Option<Timestamp>,
+    /// The disk was full, and has not proved since that it has room.
+    pub(crate) was_full: bool,
 }
 
 impl Memory {
     pub(crate) fn load(conn: &Connection) -> Moved<Self> {
-        let mut memory = Self { next_seq: conn.query_row(NEXT_SEQ, [], |row| row.get(0))?, ..Self::default() };
-        each(conn, FUNCTIONS, |row| {
-            memory.put_function(rows::read_definition(row)?);
-            Ok(())
-        })?;
-        each(conn, WORKERS, |row| memory.load_worker(row))?;
-        each(conn, OFFERS, |row| memory.load_offer(row))?;
-        each(conn, COUNT_WAITING, |row| memory.load_waiting(row))?;
-        each(conn, COUNT_DEAD, |row| {
-            memory.counts.entry(row.get(0)?).or_default().dead = row.get(1)?;
-            Ok(())
-        })?;
-        each(conn, RUNNING, |row| memory.load_running(row))?;
-        memory.batches = BatchMemory::load(conn)?;
-        memory.first_kept = gone::first(conn)?;
+        let mut memory = Self { batches: BatchMemory::load(conn)?, ..Self::default() }.load_the_rest(conn)?;
+        let mut statement = conn.prepare_cached(COUNT)?;
+        for function_id in memory.functions_by_id.keys() {
+            let counts = memory.counts.entry(*function_id).or_default();
+            for state in [CallState::Queued, CallState::Delayed, CallState::Dead] {
+                if let Some(count) = counted(counts, state) {
+                    *count = statement.query_row((function_id, state.as_str()), |row| row.get(0))?;
+                }
+            }
+        }
+        drop(statement);
         Ok(memory)
+    }
+
+    /// The transaction under way was rolled back: what this has to be now.
+    pub(crate) fn after_rollback(mut self, conn: &Connection) -> Moved<Self> {
+        self.counts.extend(self.counts_before);
+        // Calls in workers' hands are counted as they are read.
+        self.counts.values_mut().for_each(|counts| (counts.running, counts.parked) = (0, 0));
+        self.batches.roll_back();
+        let kept = Self { counts: self.counts, batches: self.batches, was_full: self.was_full, ..Self::default() };
+        kept.load_the_rest(conn)
+    }
+
+    /// The transaction under way is kept.
+    pub(crate) fn keep_changes(&mut self) {
+        self.counts_before.clear();
+        self.batches.keep_changes();
+    }
+
+    fn load_the_rest(mut self, conn: &Connection) -> Moved<Self> {
+        self.next_seq = conn.query_row(NEXT_SEQ, [], |row| row.get(0))?;
+        each(conn, FUNCTIONS, |row| {
+            self.put_function(rows::read_definition(row)?);
+            Ok(())
+        })?;
+        each(conn, WORKERS, |row| self.load_worker(row))?;
+        each(conn, OFFERS, |row| self.load_offer(row))?;
+        each(conn, RUNNING, |row| self.load_running(row))?;
+        self.counts_before.clear();
+        self.first_kept = gone::first(conn)?;
+        Ok(self)
+    }
+
+    /// The counts of a function, about to be changed.
+    fn counts_mut(&mut self, function_id: i64) -> &mut FunctionCounts {
+        let counts = self.counts.entry(function_id).or_default();
+        self.counts_before.entry(function_id).or_insert(*counts);
+        counts
     }
 
     fn load_worker(&mut self, row: &Row<'_>) -> Moved<()> {
@@ -132,17 +168,6 @@ impl Memory {
     fn load_offer(&mut self, row: &Row<'_>) -> Moved<()> {
         if let Some(worker) = self.workers.get_mut(&rows::name(row, 0)?) {
             worker.offers.push((row.get(1)?, row.get(2)?));
-        }
-        Ok(())
-    }
-
-    fn load_waiting(&mut self, row: &Row<'_>) -> Moved<()> {
-        let counts = self.counts.entry(row.get(0)?).or_default();
-        let state: String = row.get(1)?;
-        if state == CallState::Queued.as_str() {
-            counts.queued = row.get(2)?;
-        } else {
-            counts.delayed = row.get(2)?;
         }
         Ok(())
     }
@@ -244,7 +269,7 @@ impl Memory {
 
     pub(crate) fn enter(&mut self, stored: &Stored) {
         let call = &stored.call;
-        let counts = self.counts.entry(stored.function_id).or_default();
+        let counts = self.counts_mut(stored.function_id);
         if let Some(count) = counted(counts, call.state) {
             *count += 1;
         }
@@ -260,7 +285,7 @@ impl Memory {
 
     /// Takes a call out of the counts of the seat that it had.
     pub(crate) fn leave(&mut self, stored: &Stored, seat: &Seat) {
-        let counts = self.counts.entry(stored.function_id).or_default();
+        let counts = self.counts_mut(stored.function_id);
         if let Some(count) = counted(counts, seat.state) {
             *count -= 1;
         }

@@ -10,12 +10,13 @@ use thiserror::Error;
 /// "TOWP": tells a Towpath file from any other SQLite file.
 const APPLICATION_ID: i32 = 0x544F_5750;
 /// Forward only; a file is never edited after a release.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("../migrations/0001_calls.sql"),
     include_str!("../migrations/0002_limits.sql"),
     include_str!("../migrations/0003_locks.sql"),
     include_str!("../migrations/0004_batches.sql"),
     include_str!("../migrations/0005_timers.sql"),
+    include_str!("../migrations/0006_lists.sql"),
 ];
 /// Enough for every statement of the store, so that none is compiled twice.
 const STATEMENTS: usize = 128;
@@ -96,12 +97,18 @@ pub enum OpenError {
     },
 }
 
-/// An open database: one connection that writes, one that reads, and the lock. In memory there is only the one.
+/// An open database: one connection that writes, two that read, and the lock. In memory there is only the one.
 pub(crate) struct Opened {
     pub(crate) writer: Connection,
-    pub(crate) reader: Option<Connection>,
+    pub(crate) readers: Option<Readers>,
     pub(crate) lock: Option<File>,
     pub(crate) name: String,
+}
+
+/// What people list takes its time; what calls and batches need does not wait behind it.
+pub(crate) struct Readers {
+    pub(crate) for_work: Connection,
+    pub(crate) for_lists: Connection,
 }
 
 pub(crate) fn open(options: &OpenOptions) -> Result<Opened, OpenError> {
@@ -121,7 +128,7 @@ fn open_memory() -> Result<Opened, OpenError> {
     let path = PathBuf::from(":memory:");
     let mut writer = Connection::open_in_memory().map_err(|cause| refused(&path, &cause))?;
     prepare(&mut writer, &path)?;
-    Ok(Opened { writer, reader: None, lock: None, name: "memory:".to_owned() })
+    Ok(Opened { writer, readers: None, lock: None, name: "memory:".to_owned() })
 }
 
 fn open_file(path: &Path, owner: &str) -> Result<Opened, OpenError> {
@@ -132,11 +139,16 @@ fn open_file(path: &Path, owner: &str) -> Result<Opened, OpenError> {
     let mut writer = Connection::open(path).map_err(|cause| refused(path, &cause))?;
     refuse_other_files(&writer, path)?;
     prepare(&mut writer, path)?;
+    let readers = Readers { for_work: open_reader(path)?, for_lists: open_reader(path)? };
+    let name = format!("sqlite:{}", path.display());
+    Ok(Opened { writer, readers: Some(readers), lock: Some(lock), name })
+}
+
+fn open_reader(path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let reader = Connection::open_with_flags(path, flags).map_err(|cause| refused(path, &cause))?;
     reader.set_prepared_statement_cache_capacity(STATEMENTS);
-    let name = format!("sqlite:{}", path.display());
-    Ok(Opened { writer, reader: Some(reader), lock: Some(lock), name })
+    Ok(reader)
 }
 
 fn create_private_folder(folder: &Path) -> Result<(), OpenError> {

@@ -1,7 +1,7 @@
 //! Hot statements use an index: a plan that scans a table would be slow only on the day it matters.
 
 use crate::open::{self, Location, OpenOptions};
-use crate::{calls, claims, gone, limits, locks, permits, timers, waiters};
+use crate::{calls, claims, gone, limits, lists, locks, memory, permits, timers, waiters};
 
 fn plan(sql: &str) -> String {
     let opened = open::open(&OpenOptions { location: Location::Memory, owner: String::new(), renew_leases: false }).unwrap();
@@ -25,7 +25,15 @@ fn check_first(sql: &str, index: &str) {
 
 #[test]
 fn claiming_reads_the_queue_of_one_function_in_order() {
-    check(claims::QUEUED, "USING INDEX calls_live (function_id=? AND state=?)");
+    check(claims::QUEUED, "USING INDEX calls_of_function (function_id=? AND state=?)");
+}
+
+#[test]
+fn every_list_of_calls_comes_from_an_index_in_order() {
+    check(lists::OF_FUNCTION, "USING COVERING INDEX calls_of_function (function_id=? AND state=? AND seq<?)");
+    check(lists::OF_WORKER, "USING COVERING INDEX calls_of_worker (holder=? AND seq<?)");
+    check(lists::ALL, "USING INTEGER PRIMARY KEY (rowid<?)");
+    check(memory::COUNT, "USING COVERING INDEX calls_of_function (function_id=? AND state=?)");
 }
 
 #[test]

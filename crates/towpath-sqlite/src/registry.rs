@@ -27,7 +27,7 @@ const DROP_OFFERS: &str = "DELETE FROM offers WHERE worker_id = ?1";
 const PUT_OFFER: &str = "INSERT INTO offers (worker_id, position, function_id, concurrency) VALUES (?1, ?2, ?3, ?4)";
 const DROP_WORKER: &str = "DELETE FROM workers WHERE worker_id = ?1";
 const BEAT: &str = "UPDATE workers SET last_heartbeat_ms = ?2 WHERE worker_id = ?1";
-const OLDEST: &str = "SELECT submitted_ms FROM calls WHERE function_id = ?1 AND state = 'queued' AND ended_ms IS NULL ORDER BY seq LIMIT 1";
+const OLDEST: &str = "SELECT submitted_ms FROM calls WHERE function_id = ?1 AND state = 'queued' ORDER BY seq LIMIT 1";
 const CONFIG: &str = "SELECT version, value, updated_ms FROM config WHERE only = 1";
 const PUT_CONFIG: &str = "INSERT INTO config (only, version, value, updated_ms) VALUES (1, ?1, ?2, ?3) \
      ON CONFLICT (only) DO UPDATE SET version = excluded.version, value = excluded.value, updated_ms = excluded.updated_ms";

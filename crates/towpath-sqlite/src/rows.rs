@@ -50,6 +50,9 @@ const UPDATE_ENDED: &str = "UPDATE calls SET state = ?2, failures = ?3, crashes 
      WHERE seq = ?1";
 const INSERT_OUTCOME: &str = "INSERT INTO call_outcomes (seq, kind, data, failure) VALUES (?1, ?2, ?3, ?4)";
 const SELECT_OUTCOME: &str = "SELECT kind, data, failure FROM call_outcomes WHERE seq = ?1";
+// Behind a long result there is no failure to be read.
+const SELECT_BRIEF_OUTCOME: &str =
+    "SELECT kind, 'null', CASE WHEN kind = 'ok' THEN NULL ELSE failure END FROM call_outcomes WHERE seq = ?1";
 
 /// A call and its place in the file.
 #[derive(Clone, Debug)]
@@ -206,9 +209,18 @@ pub(crate) fn insert_outcome(conn: &Connection, seq: i64, outcome: &Outcome) -> 
 }
 
 /// Adds the outcome to a call that has ended.
-pub(crate) fn with_outcome(conn: &Connection, mut stored: Stored) -> Moved<Stored> {
+pub(crate) fn with_outcome(conn: &Connection, stored: Stored) -> Moved<Stored> {
+    add_outcome(conn, stored, SELECT_OUTCOME)
+}
+
+/// The same, but the data of a result is `null`, and is not read.
+pub(crate) fn with_brief_outcome(conn: &Connection, stored: Stored) -> Moved<Stored> {
+    add_outcome(conn, stored, SELECT_BRIEF_OUTCOME)
+}
+
+fn add_outcome(conn: &Connection, mut stored: Stored, select: &str) -> Moved<Stored> {
     if stored.call.state.has_ended() {
-        let mut statement = conn.prepare_cached(SELECT_OUTCOME)?;
+        let mut statement = conn.prepare_cached(select)?;
         let found = statement.query_row([stored.seq], |row| Ok(read_outcome(row))).optional()?;
         let missing = || corrupt(format!("call {} has ended without an outcome", stored.call.call_id));
         stored.call.outcome = Some(found.ok_or_else(missing)??);

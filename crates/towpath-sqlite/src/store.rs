@@ -28,11 +28,12 @@ use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
 
 use crate::claims::ParkedClaim;
 use crate::ears::Ears;
+use crate::jobs::{early_job, job};
 use crate::memory::Memory;
-use crate::open::{self, OpenError, OpenOptions};
+use crate::open::{self, OpenError, OpenOptions, Readers};
 use crate::trouble::{Moved, Trouble};
-use crate::writer::{Housekeeping, Order, Signals, Stats, Tx, Writer, early_job, job};
-use crate::{batches, calls, inspect, limits, locks, permits, registry, timers};
+use crate::writer::{Housekeeping, Order, Signals, Stats, Tx, Writer};
+use crate::{batches, calls, inspect, limits, lists, locks, permits, registry, timers};
 
 /// Orders that may wait for the writer; whoever comes later waits for room, so a slow disk is felt and not buffered.
 const ORDERS: usize = 4_096;
@@ -43,7 +44,8 @@ type Read = Box<dyn FnOnce(&Connection) + Send>;
 pub struct SqliteStore {
     orders: mpsc::Sender<Order>,
     /// None in memory, where only the writer's connection sees the data.
-    reads: Option<mpsc::Sender<Read>>,
+    /// Where reads go: those of calls and batches, and lists for people. `None`: in memory there is only the writer.
+    reads: Option<Reads>,
     pub(crate) ears: Arc<Ears>,
     due: watch::Receiver<Option<Timestamp>>,
     functions: watch::Receiver<u64>,
@@ -82,7 +84,7 @@ impl SqliteStore {
             Ok((memory, next_due, batches::settings_version(conn)?))
         };
         let (memory, next_due, batchers_version) = load(&opened.writer).map_err(|trouble: Trouble| unreadable(trouble.to_string()))?;
-        let durability = if opened.reader.is_some() { Durability::Fsync } else { Durability::Memory };
+        let durability = if opened.readers.is_some() { Durability::Fsync } else { Durability::Memory };
         let (ears, stats) = (Arc::new(Ears::default()), Arc::new(Stats::default()));
         let (due, due_seen) = watch::channel(next_due);
         // Whoever starts at 0 shall hear of the functions that are already there.
@@ -103,7 +105,8 @@ impl SqliteStore {
             housekeeping: Housekeeping::default(),
         };
         spawn("towpath-writer", move || writer.run(inbox)).map_err(|cause| OpenError::Sqlite { path: name.into(), cause })?;
-        let reads = opened.reader.map(start_reader);
+        let start = |readers: Readers| Reads { for_work: start_reader(readers.for_work), for_lists: start_reader(readers.for_lists) };
+        let reads = opened.readers.map(start);
         let (due, functions, config) = (due_seen, functions_seen, config_seen);
         Ok(Self {
             orders,
@@ -154,11 +157,21 @@ impl SqliteStore {
     }
 
     /// Runs a read beside the writer, or on it where there is only its connection.
-    pub(crate) async fn read<R: Send + 'static>(
+    pub(crate) async fn read<R: Send + 'static>(&self, run: impl FnMut(&Connection) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {
+        self.read_on(self.reads.as_ref().map(|reads| &reads.for_work), run).await
+    }
+
+    /// Runs a list for people beside the writer, and beside what calls and batches read.
+    pub(crate) async fn list<R: Send + 'static>(&self, run: impl FnMut(&Connection) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {
+        self.read_on(self.reads.as_ref().map(|reads| &reads.for_lists), run).await
+    }
+
+    async fn read_on<R: Send + 'static>(
         &self,
+        reads: Option<&mpsc::Sender<Read>>,
         mut run: impl FnMut(&Connection) -> Moved<R> + Send + 'static,
     ) -> Result<R, StoreError> {
-        let Some(reads) = &self.reads else { return self.make(move |tx| run(tx.conn)).await };
+        let Some(reads) = reads else { return self.make(move |tx| run(tx.conn)).await };
         let (to, reply) = oneshot::channel();
         let read: Read = Box::new(move |conn| {
             let _nobody_waits_any_more = to.send(run(conn).map_err(|trouble| trouble.nothing_written()));
@@ -186,6 +199,12 @@ impl Drop for PendingClaim<'_> {
             tracing::warn!(worker = %self.worker, "calls of a dropped claim could not be handed back; they come back when their lease is over");
         }
     }
+}
+
+/// The threads that read.
+struct Reads {
+    for_work: mpsc::Sender<Read>,
+    for_lists: mpsc::Sender<Read>,
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), String> {
@@ -387,7 +406,7 @@ impl InspectStore for SqliteStore {
 
     async fn calls(&self, filter: &CallFilter, page: PageRequest) -> Result<Page<CallView>, StoreError> {
         let (filter, now) = (filter.clone(), self.clock.now());
-        self.read(move |conn| inspect::calls(conn, &filter, &page, now)).await
+        self.list(move |conn| lists::calls(conn, &filter, &page, now)).await
     }
 
     async fn functions(&self) -> Result<Vec<FunctionView>, StoreError> {

@@ -48,6 +48,11 @@ impl Trouble {
         matches!(self, Self::Sqlite { code, .. } if [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC].contains(code))
     }
 
+    /// There is no room on the disk.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self.nothing_written(), StoreError::Unavailable(StoreTrouble::Full(_)))
+    }
+
     /// What the caller hears when certainly nothing was written.
     pub(crate) fn nothing_written(&self) -> StoreError {
         match self {

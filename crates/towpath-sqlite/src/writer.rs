@@ -23,6 +23,8 @@ use crate::calls;
 use crate::claims::{self, ParkedClaim};
 use crate::ears::Ears;
 use crate::gone;
+use crate::inspect;
+use crate::jobs::{Job, job};
 use crate::memory::Memory;
 use crate::trouble::{Moved, Trouble};
 
@@ -43,81 +45,6 @@ pub(crate) enum Order {
     Claim(ParkedClaim),
     /// Finish what came before, then close the file.
     Close(oneshot::Sender<()>),
-}
-
-/// A move, run inside a transaction and answered after its commit. It may run more than once, when an earlier transaction was rolled back.
-pub(crate) trait Job: Send {
-    fn run(&mut self, tx: &mut Tx<'_>) -> Moved<()>;
-    fn answer(self: Box<Self>, error: Option<StoreError>);
-}
-
-struct Move<F, R> {
-    run: F,
-    reply: Option<R>,
-    to: oneshot::Sender<Result<R, StoreError>>,
-}
-
-impl<F, R> Job for Move<F, R>
-where
-    F: FnMut(&mut Tx<'_>) -> Moved<R> + Send,
-    R: Send,
-{
-    fn run(&mut self, tx: &mut Tx<'_>) -> Moved<()> {
-        self.reply = Some((self.run)(tx)?);
-        Ok(())
-    }
-
-    fn answer(self: Box<Self>, error: Option<StoreError>) {
-        let nothing = || StoreError::Unknown("the move was committed but left no reply".to_owned());
-        let Self { reply, to, .. } = *self;
-        let _nobody_waits_any_more = to.send(match error {
-            Some(error) => Err(error),
-            None => reply.ok_or_else(nothing),
-        });
-    }
-}
-
-/// A move that is answered as soon as it is applied, before the commit that keeps it. When that commit fails the move runs again, and who
-/// asked has heard what the first run said.
-struct EarlyMove<F, R> {
-    run: F,
-    to: Option<oneshot::Sender<Result<R, StoreError>>>,
-}
-
-impl<F, R> Job for EarlyMove<F, R>
-where
-    F: FnMut(&mut Tx<'_>) -> Moved<R> + Send,
-    R: Send,
-{
-    fn run(&mut self, tx: &mut Tx<'_>) -> Moved<()> {
-        let reply = (self.run)(tx)?;
-        if let Some(to) = self.to.take() {
-            let _nobody_waits_any_more = to.send(Ok(reply));
-        }
-        Ok(())
-    }
-
-    fn answer(self: Box<Self>, error: Option<StoreError>) {
-        if let (Some(to), Some(error)) = (self.to, error) {
-            let _nobody_waits_any_more = to.send(Err(error));
-        }
-    }
-}
-
-/// Makes a job that is answered before its commit, and the place where its reply arrives.
-pub(crate) fn early_job<R: Send + 'static>(
-    run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static,
-) -> (Order, oneshot::Receiver<Result<R, StoreError>>) {
-    let (to, reply) = oneshot::channel();
-    (Order::Job(Box::new(EarlyMove { run, to: Some(to) })), reply)
-}
-
-/// Makes a job, and the place where its reply arrives.
-pub(crate) fn job<R: Send + 'static>(
-    run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static,
-) -> (Order, oneshot::Receiver<Result<R, StoreError>>) {
-    let (to, reply) = oneshot::channel();
-    (Order::Job(Box::new(Move { run, reply: None, to })), reply)
 }
 
 /// A transaction under way. The clock was read once for all of it.
@@ -218,7 +145,7 @@ impl Wake for Unpark {
 }
 
 /// Where a transaction failed. Before its commit, certainly nothing is kept; in it, nobody can tell.
-enum Failed {
+pub(crate) enum Failed {
     BeforeCommit(Trouble),
     InCommit(Trouble),
 }
@@ -305,7 +232,7 @@ impl Writer {
         drop(self.lock);
     }
 
-    fn serve(&mut self, mut jobs: Vec<Box<dyn Job>>, fresh: Vec<ParkedClaim>) {
+    pub(crate) fn serve(&mut self, mut jobs: Vec<Box<dyn Job>>, fresh: Vec<ParkedClaim>) {
         if let Some(cause) = &self.broken {
             let refusal = StoreError::Unavailable(StoreTrouble::Broken(cause.clone()));
             return refuse(jobs, fresh, &refusal);
@@ -368,6 +295,7 @@ impl Writer {
         let mut after = AfterCommit::default();
         self.run_all(jobs, claims, &mut after).map_err(Failed::BeforeCommit)?;
         self.commit().map_err(Failed::InCommit)?;
+        self.memory.keep_changes();
         self.signals.stats.commits.fetch_add(u64::from(after.moves > 0), Ordering::Relaxed);
         self.signals.stats.moves.fetch_add(after.moves, Ordering::Relaxed);
         Ok(after)
@@ -392,8 +320,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Rolls back, reads everything known by heart again, and says what the callers hear.
-    fn after_failure(&mut self, failed: &Failed) -> StoreError {
+    /// Rolls back, reads again what is known by heart, and says what the callers hear.
+    pub(crate) fn after_failure(&mut self, failed: &Failed) -> StoreError {
         let (Failed::BeforeCommit(trouble) | Failed::InCommit(trouble)) = failed;
         tracing::warn!(%trouble, "a transaction failed");
         if trouble.is_failed_sync() {
@@ -404,11 +332,31 @@ impl Writer {
         if !self.conn.is_autocommit() && self.conn.execute_batch("ROLLBACK").is_err() {
             self.broken = Some(format!("a rollback failed after: {trouble}"));
         }
-        match Memory::load(&self.conn) {
+        match std::mem::take(&mut self.memory).after_rollback(&self.conn) {
             Ok(memory) => self.memory = memory,
             Err(unreadable) => self.broken = Some(format!("the file cannot be read: {unreadable}")),
         }
+        self.memory.was_full |= trouble.is_full();
+        if matches!(failed, Failed::InCommit(_)) && !self.is_certainly_undone() {
+            return StoreError::Unknown(format!("a commit failed: {trouble}"));
+        }
         trouble.nothing_written()
+    }
+
+    /// A commit that failed may have left all its frames in the log, and after a crash they would count. Another commit overwrites the first of
+    /// them, and without it the others are not valid.
+    fn is_certainly_undone(&self) -> bool {
+        let overwrite = || -> Moved<()> {
+            self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+            inspect::write_probe(&self.conn, self.clock.now())?;
+            self.commit()
+        };
+        let is_undone = self.broken.is_none() && overwrite().is_ok();
+        if !self.conn.is_autocommit() {
+            // The next transaction says what is wrong if this fails, too.
+            let _it_is_said_later = self.conn.execute_batch("ROLLBACK");
+        }
+        is_undone
     }
 
     fn announce(&self, after: &AfterCommit) {

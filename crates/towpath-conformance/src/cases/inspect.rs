@@ -1,12 +1,12 @@
 //! The promises about what people get to see.
 
 use towpath_core::call::CallState;
-use towpath_core::inspect::{CallFilter, FunctionCounts, Page, PageRequest};
+use towpath_core::inspect::{CallFilter, CallView, FunctionCounts, Page, PageRequest};
 use towpath_core::names::CallId;
 use towpath_core::store::Submitted;
 
 use crate::bench::{Bench, sure};
-use crate::words::{call_id, failed, function, json, ok, worker_id};
+use crate::words::{SubmitWords, call_id, failed, function, json, new_call, ok, worker_id};
 
 async fn page(t: &Bench, filter: &CallFilter, after: Option<u64>, limit: u32) -> (Vec<CallId>, Option<u64>) {
     let Page { items, next } = sure(t.store().calls(filter, PageRequest { after, limit }).await);
@@ -40,6 +40,38 @@ pub async fn a_listed_call_shows_all_that_is_known_of_it(t: &mut Bench) {
     t.answer(&work, failed("busy")).await;
     let listed = sure(t.store().calls(&CallFilter::default(), PageRequest::first(10)).await).items;
     assert_eq!(listed, [t.view(&work.call_id()).await.expect("it is there")]);
+}
+
+pub async fn a_brief_list_has_no_payloads(t: &mut Bench) {
+    t.define("add").await;
+    let done = t.submit_and_claim("w1", "add").await;
+    let _held = t.progress(&done, "50").await;
+    t.answer(&done, ok("[1,2]")).await;
+    let failing = t.submit_and_claim("w1", "add").await;
+    t.answer(&failing, failed("busy")).await;
+    t.submit("add").await;
+    let brief = CallFilter { brief: true, ..CallFilter::default() };
+    let listed = sure(t.store().calls(&brief, PageRequest::first(10)).await).items;
+    let whole = sure(t.store().calls(&CallFilter::default(), PageRequest::first(10)).await).items;
+    assert_eq!(listed.len(), 3);
+    assert_eq!(listed, whole.into_iter().map(CallView::brief).collect::<Vec<_>>());
+}
+
+pub async fn a_page_with_payloads_ends_before_it_is_too_large(t: &mut Bench) {
+    t.define("add").await;
+    let large = format!("\"{}\"", "x".repeat(PageRequest::BYTES_MAX / 3));
+    let mut calls = Vec::new();
+    for number in 0..5 {
+        let call = new_call(&format!("large-{number}"), "add").params(&large);
+        calls.insert(0, call.call_id.clone());
+        assert!(matches!(t.try_submit(call).await, Submitted::Accepted { .. }));
+    }
+    let (first, next) = page(t, &CallFilter::default(), None, 10).await;
+    assert_eq!((&first[..], next.is_some()), (&calls[..3], true), "the third reaches the limit");
+    let (second, next) = page(t, &CallFilter::default(), next, 10).await;
+    assert_eq!((&second[..], next), (&calls[3..], None));
+    let brief = CallFilter { brief: true, ..CallFilter::default() };
+    assert_eq!(all(t, &brief).await, calls, "without payloads they fit");
 }
 
 pub async fn pages_neither_repeat_nor_skip(t: &mut Bench) {
@@ -112,7 +144,8 @@ pub async fn a_filter_shows_what_it_means_and_nothing_else(t: &mut Bench) {
     assert_eq!(all(t, &by_worker("w2")).await, [done], "it was the last to hold it");
     let together = CallFilter { states: vec![CallState::Queued], function: Some(key.name.clone()), ..CallFilter::default() };
     assert_eq!(all(t, &together).await, [queued, scoped.clone()]);
-    let together = CallFilter { worker: Some(worker_id("w1")), states: vec![CallState::Running], scope: None, function: Some(key.name) };
+    let together =
+        CallFilter { worker: Some(worker_id("w1")), states: vec![CallState::Running], scope: None, brief: false, function: Some(key.name) };
     assert_eq!(all(t, &together).await, [held]);
 }
 

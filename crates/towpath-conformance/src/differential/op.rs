@@ -158,5 +158,6 @@ pub(super) fn filter(states: &[CallState], of: Option<Name>, worker: Option<Name
         scope: key.as_ref().map(|key| key.scope.clone()),
         function: key.map(|key| key.name),
         worker: worker.map(worker_id),
+        brief: false,
     }
 }

@@ -107,9 +107,15 @@ impl Records {
         let limit = page.limit.min(PageRequest::LIMIT_MAX) as usize;
         let older = self.calls.range(..page.after.unwrap_or(u64::MAX)).rev();
         let mut matching = older.filter(|(_, record)| record.is_meant_by(filter));
-        let shown: Vec<_> = matching.by_ref().take(limit).collect();
-        let next = shown.last().map(|(sequence, _)| **sequence).filter(|_| matching.next().is_some());
-        Page { items: shown.into_iter().map(|(_, record)| record.view()).collect(), next }
+        let (mut items, mut last, mut bytes) = (Vec::new(), None, 0);
+        while items.len() < limit && bytes < PageRequest::BYTES_MAX {
+            let Some((sequence, record)) = matching.next() else { break };
+            let view = if filter.brief { record.view().brief() } else { record.view() };
+            bytes += if filter.brief { 0 } else { view.payload_bytes() };
+            items.push(view);
+            last = Some(*sequence);
+        }
+        Page { items, next: last.filter(|_| matching.next().is_some()) }
     }
 }
 

@@ -141,6 +141,12 @@ pub struct CallRequest {
 }
 
 impl CallRequest {
+    /// A request with nothing in it.
+    pub fn of(function: FunctionKey) -> Self {
+        let params = Payload::null();
+        Self { function, params, input_item: None, idempotency_key: None, depth: 0, parent: None, traceparent: None }
+    }
+
     /// Whether a resend of the same id or key asks for the same thing. Depth, parent and trace may differ between two tries.
     pub fn asks_the_same_as(&self, other: &Self) -> bool {
         self.function == other.function && self.params == other.params && self.input_item == other.input_item

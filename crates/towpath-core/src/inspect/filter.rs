@@ -14,6 +14,8 @@ pub struct CallFilter {
     pub function: Option<FunctionName>,
     /// Only calls that this worker holds or last held.
     pub worker: Option<WorkerId>,
+    /// Without payloads, as [`CallView::brief`](super::CallView::brief) leaves them.
+    pub brief: bool,
 }
 
 /// One page of a list, newest first.
@@ -28,6 +30,8 @@ pub struct PageRequest {
 impl PageRequest {
     /// The largest page that a store serves.
     pub const LIMIT_MAX: u32 = 200;
+    /// A page with payloads ends with the call that reaches this many bytes of them.
+    pub const BYTES_MAX: usize = 1024 * 1024;
 
     /// The first page, of this size.
     pub fn first(limit: u32) -> Self {
@@ -35,7 +39,8 @@ impl PageRequest {
     }
 }
 
-/// A page, and where the next one begins.
+/// A page, and where the next one begins. A page may have fewer items than were asked for, even none, and a next one all the same: a store
+/// looks at a bounded number of calls for one page, and a page with payloads at a bounded number of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
     /// The items.

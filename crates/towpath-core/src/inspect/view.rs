@@ -1,6 +1,6 @@
 //! What people get to see.
 
-use crate::call::{Call, CallRequest};
+use crate::call::{Call, CallRequest, Outcome};
 use crate::payload::Payload;
 use crate::time::Timestamp;
 use crate::worker::FunctionDefinition;
@@ -14,6 +14,31 @@ pub struct CallView {
     pub request: CallRequest,
     /// The handler's latest progress report, with its number.
     pub progress: Option<(u32, Payload)>,
+}
+
+impl CallView {
+    /// The same without what may be long: of the request only the function, of a result that it is there, of failures code and message.
+    pub fn brief(mut self) -> Self {
+        self.request = CallRequest::of(self.request.function);
+        self.progress = None;
+        if let Some(failure) = &mut self.call.last_failure {
+            failure.details = None;
+        }
+        match &mut self.call.outcome {
+            Some(Outcome::Ok(data)) => *data = Payload::null(),
+            Some(Outcome::Failed(failure) | Outcome::Dead { failure, .. }) => failure.details = None,
+            Some(Outcome::TimedOut | Outcome::Expired | Outcome::Cancelled) | None => {}
+        }
+        self
+    }
+
+    /// How many bytes its payloads have.
+    pub fn payload_bytes(&self) -> usize {
+        let result = if let Some(Outcome::Ok(data)) = &self.call.outcome { data.len() } else { 0 };
+        let item = self.request.input_item.as_ref().map_or(0, Payload::len);
+        let progress = self.progress.as_ref().map_or(0, |(_, value)| value.len());
+        self.request.params.len() + item + result + progress
+    }
 }
 
 /// Everything that is known of a function.

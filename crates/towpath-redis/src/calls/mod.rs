@@ -26,6 +26,7 @@ pub(crate) mod find;
 pub(crate) mod handed;
 pub(crate) mod held;
 mod hold;
+mod lists;
 pub(crate) mod names;
 pub(crate) mod partition;
 pub(crate) mod partitions;

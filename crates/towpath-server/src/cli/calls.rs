@@ -67,6 +67,9 @@ pub(crate) struct ListArgs {
     /// At most this many [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: Option<u32>,
+    /// With parameters and results; for --json
+    #[arg(long)]
+    payloads: bool,
 }
 
 #[derive(Args, Debug)]
@@ -106,6 +109,7 @@ async fn list(client: &Client, out: Output, args: &ListArgs) -> Result<Exit, Fai
         function: args.function.clone(),
         scope: args.scope.clone(),
         worker: args.worker.clone(),
+        payloads: args.payloads,
         ..CallQuery::default()
     };
     let page = |after, limit| routes::with_query(routes::CALLS, &CallQuery { after, limit, ..query.clone() });
@@ -137,10 +141,9 @@ where
     loop {
         let missing = limit.saturating_sub(u32::try_from(found.calls.len()).unwrap_or(u32::MAX));
         let more: CallList = client.get(&page(found.next.take(), Some(missing.min(PAGE)))).await?;
-        let nothing_came = more.calls.is_empty();
         found.calls.extend(more.calls);
         found.next = more.next;
-        if found.next.is_none() || nothing_came || found.calls.len() >= limit as usize {
+        if found.next.is_none() || found.calls.len() >= limit as usize {
             return Ok(found);
         }
     }
@@ -221,14 +224,14 @@ fn facts(call: &CallDetail) -> Vec<(&'static str, String)> {
             .map(|at| ("ended", format!("{}, {} after it was submitted", words::instant(at), words::between(call.submitted_at, at)))),
     );
     facts.extend(call.worker_id.clone().map(|id| ("worker", id)));
-    facts.extend((call.depth > 0).then(|| ("depth", call.depth.to_string())));
+    facts.extend(call.depth.filter(|depth| *depth > 0).map(|depth| ("depth", depth.to_string())));
     facts.extend(call.parent_call_id.clone().map(|id| ("called by", id)));
     facts.extend(call.idempotency_key.clone().map(|key| ("idempotency key", key)));
     facts.extend(call.traceparent.clone().map(|trace| ("traceparent", trace)));
     facts.extend(call.replayed_as.clone().map(|id| ("replayed as", id)));
     facts.extend(call.progress.as_ref().map(|progress| ("progress", json_text::pretty(progress.value.get()))));
     facts.extend(failure_of(call).map(|failure| ("error", format!("{}: {}", failure.code, failure.message))));
-    facts.push(("params", json_text::pretty(call.params.get())));
+    facts.extend(call.params.as_ref().map(|params| ("params", json_text::pretty(params.get()))));
     facts.extend(call.input_item.as_ref().map(|item| ("input item", json_text::pretty(item.get()))));
     facts.extend(
         call.outcome

@@ -184,7 +184,7 @@ pub(crate) async fn show(
 )]
 pub(crate) async fn list(State(app): State<App>, Query(query): Query<CallQuery>) -> Result<Json<CallList>, ApiError> {
     let (filter, page) = convert::filter(&query)?;
-    Ok(Json(app.store().calls(&filter, page).await?.into()))
+    Ok(Json(convert::call_list(&app.store().calls(&filter, page).await?, filter.brief)))
 }
 
 /// Cancel a call

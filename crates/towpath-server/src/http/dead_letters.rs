@@ -27,7 +27,7 @@ pub(crate) async fn list(State(app): State<App>, Query(query): Query<DeadLetterQ
     let page = convert::page(query.after.as_deref(), query.limit)?;
     let mut found = app.store().calls(&wanted.filter, page).await?;
     found.items.retain(|view| wanted.includes(view));
-    Ok(Json(found.into()))
+    Ok(Json(convert::call_list(&found, wanted.filter.brief)))
 }
 
 /// Which dead letters are meant. Stores do not know reasons, so that part is looked at here.
@@ -44,6 +44,7 @@ impl Wanted {
             scope: scope.map(|text| convert::scope(Some(text))).transpose()?,
             function: function.map(name).transpose()?,
             worker: None,
+            brief: true,
         };
         Ok(Self { filter, reason: convert::reason(reason)? })
     }

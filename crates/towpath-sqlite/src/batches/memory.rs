@@ -15,6 +15,8 @@ const NEXT_BATCH: &str =
 #[derive(Debug, Default)]
 pub(crate) struct BatchMemory {
     open_messages: HashMap<BatcherName, u64>,
+    /// The counts that the transaction under way has changed, as they were before it.
+    before: HashMap<BatcherName, u64>,
     next_batch: i64,
 }
 
@@ -34,16 +36,32 @@ impl BatchMemory {
     }
 
     pub(super) fn opened(&mut self, batcher: &BatcherName, messages: u64) {
+        self.set(batcher, self.open_messages(batcher) + messages);
+    }
+
+    pub(super) fn closed(&mut self, batcher: &BatcherName, messages: u64) {
+        self.set(batcher, self.open_messages(batcher).saturating_sub(messages));
+    }
+
+    fn set(&mut self, batcher: &BatcherName, messages: u64) {
+        let before = self.open_messages(batcher);
+        if !self.before.contains_key(batcher) {
+            self.before.insert(batcher.clone(), before);
+        }
         match self.open_messages.get_mut(batcher) {
-            Some(count) => *count += messages,
+            Some(count) => *count = messages,
             None => drop(self.open_messages.insert(batcher.clone(), messages)),
         }
     }
 
-    pub(super) fn closed(&mut self, batcher: &BatcherName, messages: u64) {
-        if let Some(count) = self.open_messages.get_mut(batcher) {
-            *count = count.saturating_sub(messages);
-        }
+    /// The transaction under way was rolled back. A number of a batch is not given out again.
+    pub(crate) fn roll_back(&mut self) {
+        self.open_messages.extend(self.before.drain());
+    }
+
+    /// The transaction under way is kept.
+    pub(crate) fn keep_changes(&mut self) {
+        self.before.clear();
     }
 
     /// A number that no batch has which is open or in flight.

@@ -79,27 +79,27 @@ impl BatchStore for SqliteStore {
 
     async fn dead_letters(&self, batcher: &BatcherId, query: &DeadLetterQuery) -> Result<CursorPage<DeadLetter>, StoreError> {
         let (name, query) = (batcher.name.clone(), query.clone());
-        self.read(move |conn| lists::dead_letters(conn, &name, &query)).await
+        self.list(move |conn| lists::dead_letters(conn, &name, &query)).await
     }
 
     async fn dead_letter(&self, batcher: &BatcherId, id: &BatchId) -> Result<Option<DeadLetter>, StoreError> {
         let (name, id) = (batcher.name.clone(), id.clone());
-        self.read(move |conn| lists::dead_letter(conn, &name, &id)).await
+        self.list(move |conn| lists::dead_letter(conn, &name, &id)).await
     }
 
     async fn batch_counts(&self, batcher: &BatcherId) -> Result<BatchCounts, StoreError> {
         let name = batcher.name.clone();
-        self.read(move |conn| lists::counts(conn, &name)).await
+        self.list(move |conn| lists::counts(conn, &name)).await
     }
 
     async fn open_batches(&self, batcher: &BatcherId, after: Option<Cursor>, limit: u32) -> Result<CursorPage<OpenBatchView>, StoreError> {
         let name = batcher.name.clone();
-        self.read(move |conn| lists::open_batches(conn, &name, after.as_ref(), limit)).await
+        self.list(move |conn| lists::open_batches(conn, &name, after.as_ref(), limit)).await
     }
 
     async fn open_batch(&self, batcher: &BatcherId, key: &BatchKey) -> Result<Option<BatchView>, StoreError> {
         let (name, key) = (batcher.name.clone(), key.clone());
-        self.read(move |conn| lists::open_batch(conn, &name, &key)).await
+        self.list(move |conn| lists::open_batch(conn, &name, &key)).await
     }
 
     async fn batches_in_flight(
@@ -109,7 +109,7 @@ impl BatchStore for SqliteStore {
         limit: u32,
     ) -> Result<CursorPage<FlightView>, StoreError> {
         let name = batcher.name.clone();
-        self.read(move |conn| lists::in_flight(conn, &name, after.as_ref(), limit)).await
+        self.list(move |conn| lists::in_flight(conn, &name, after.as_ref(), limit)).await
     }
 
     async fn put_batcher(&self, name: &BatcherName, settings: Payload) -> Result<BatcherPut, StoreError> {

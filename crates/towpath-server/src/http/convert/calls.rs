@@ -44,6 +44,7 @@ pub(crate) fn filter(query: &CallQuery) -> Result<(CallFilter, PageRequest), Api
         scope: query.scope.as_deref().map(|text| scope(Some(text))).transpose()?,
         function: query.function.as_deref().map(name).transpose()?,
         worker: query.worker.as_deref().map(worker_id).transpose()?,
+        brief: !query.payloads,
     };
     Ok((filter, page(query.after.as_deref(), query.limit)?))
 }
@@ -77,10 +78,19 @@ pub(crate) fn page(after: Option<&str>, limit: Option<u32>) -> Result<PageReques
     Ok(PageRequest { after: after.map(|text| text.parse::<u64>().map_err(unreadable)).transpose()?, limit })
 }
 
-impl From<Page<CallView>> for CallList {
-    fn from(page: Page<CallView>) -> Self {
-        Self { calls: page.items.iter().map(CallDetail::from).collect(), next: page.next.map(|next| next.to_string()) }
+/// A page as it was asked for.
+pub(crate) fn call_list(page: &Page<CallView>, brief: bool) -> CallList {
+    let shown = if brief { brief_detail } else { |view: &CallView| CallDetail::from(view) };
+    CallList { calls: page.items.iter().map(shown).collect(), next: page.next.map(|next| next.to_string()) }
+}
+
+/// What a brief view does not know is left out.
+fn brief_detail(view: &CallView) -> CallDetail {
+    let mut detail = CallDetail { depth: None, params: None, ..CallDetail::from(view) };
+    if let Some(outcome) = &mut detail.outcome {
+        outcome.data = None;
     }
+    detail
 }
 
 impl From<&CallView> for CallDetail {
@@ -102,7 +112,7 @@ impl From<&CallView> for CallDetail {
             next_attempt_at: at(call.not_before),
             worker_id: call.holder.as_ref().map(ToString::to_string),
             cancel_requested: call.cancel_requested,
-            depth: request.depth,
+            depth: Some(request.depth),
             parent_call_id: request.parent.as_ref().map(ToString::to_string),
             idempotency_key: request.idempotency_key.as_ref().map(ToString::to_string),
             traceparent: request.traceparent.clone(),
@@ -110,7 +120,7 @@ impl From<&CallView> for CallDetail {
             last_failure: call.last_failure.as_ref().map(FailureBody::from),
             outcome: call.outcome.as_ref().map(OutcomeBody::from),
             replayed_as: call.replayed_as.as_ref().map(ToString::to_string),
-            params: json(&request.params),
+            params: Some(json(&request.params)),
             input_item: request.input_item.as_ref().map(json),
         }
     }

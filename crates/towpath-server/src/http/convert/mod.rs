@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use towpath_core::names::{CallId, FunctionKey, FunctionName, IdempotencyKey, InvalidName, Scope, WorkerId};
 use towpath_core::payload::Payload;
 
-pub(crate) use calls::{filter, new_call, page, reason};
+pub(crate) use calls::{call_list, filter, new_call, page, reason};
 pub(crate) use functions::{definition, function_body};
 pub(crate) use limits::{
     ambiguous, cost, limit_body, limit_cursor, limit_cursor_text, limit_scope, max_wait, policy_body, policy_name, rules, rules_of_text,

@@ -112,8 +112,9 @@ pub struct CallDetail {
     pub worker_id: Option<String>,
     /// Somebody asked to cancel it.
     pub cancel_requested: bool,
-    /// How many calls are above it.
-    pub depth: u32,
+    /// How many calls are above it. Absent in a list without payloads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
     /// The call whose handler made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_call_id: Option<String>,
@@ -135,9 +136,10 @@ pub struct CallDetail {
     /// The call that a replay of this dead letter became.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed_as: Option<String>,
-    /// Its parameters.
-    #[schema(value_type = Value)]
-    pub params: Json,
+    /// Its parameters. Absent in a list without payloads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>)]
+    pub params: Option<Json>,
     /// Its input item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>)]
@@ -184,12 +186,14 @@ pub struct FailureBody {
     pub details: Option<Json>,
 }
 
-/// A page of calls, newest first.
+/// A page of calls, newest first. Without payloads a call in it has no `params`, `input_item`, `progress`, `depth`, `parent_call_id`,
+/// `idempotency_key` and `traceparent`, its outcome no `data`, and its errors no `details`.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct CallList {
     /// The calls.
     pub calls: Vec<CallDetail>,
-    /// Ask for the next page with `after=` this; absent on the last page.
+    /// Ask for the next page with `after=` this; absent on the last page. A page may have fewer calls than asked for and a next one all the
+    /// same: one page looks at a bounded number of calls, and has a bounded size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -217,6 +221,9 @@ pub struct CallQuery {
     /// At most this many, 1 to 200. Default 50.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// With parameters, results and all else. Such a page ends with the call that reaches 1 MiB of payloads. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub payloads: bool,
 }
 
 /// How long to wait for a call.
