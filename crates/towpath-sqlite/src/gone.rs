@@ -2,6 +2,7 @@
 //!
 //! - A transaction removes up to twice as many rows as it has added. So the file keeps up with any load.
 //! - The writer removes a chunk when no order came for a second, and goes on at once while chunks are full.
+//! - With nothing to remove and no orders, it gives free pages back to the disk, some at a time.
 //! - Under a load without submits the writer removes a chunk every few seconds.
 
 use rusqlite::{Connection, OptionalExtension};
@@ -26,6 +27,33 @@ const REMOVE: [&str; 4] = [
 const REMOVE_KEY: &str = "DELETE FROM idempotency_keys WHERE function_id = ?1 AND seq = ?2 \
      AND key = (SELECT idempotency_key FROM call_requests WHERE seq = ?2)";
 const KEEP_SEQ: &str = "INSERT INTO meta (key, value) VALUES ('next_seq', ?1) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+
+/// So many free pages stay in the file: the next calls fill them again.
+pub(crate) const FREE_KEPT: i64 = 1_024;
+/// Free pages that are given back in one transaction.
+const GIVEN_BACK: i64 = 512;
+
+/// Gives some free pages back to the disk. Whether there are more.
+pub(crate) fn give_back(conn: &Connection) -> Moved<bool> {
+    let free = || conn.pragma_query_value(None, "freelist_count", |row| row.get::<_, i64>(0));
+    let before = free()?;
+    if before <= FREE_KEPT {
+        return Ok(false);
+    }
+    // The statement takes a step for each page.
+    let mut statement = conn.prepare(&format!("PRAGMA incremental_vacuum({})", GIVEN_BACK.min(before - FREE_KEPT)))?;
+    let mut rows = statement.query([])?;
+    while rows.next()?.is_some() {}
+    drop(rows);
+    drop(statement);
+    let after = free()?;
+    if after <= FREE_KEPT {
+        // The file gets shorter when the log is folded into it. Readers may stand in the way; then a later commit does it.
+        conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_row| Ok(()))?;
+    }
+    // A file that was made without this keeps its pages.
+    Ok(after > FREE_KEPT && after < before)
+}
 
 /// Removes up to twice as many rows as the transaction has added.
 pub(crate) fn keep_up(tx: &mut Tx<'_>) -> Moved<()> {

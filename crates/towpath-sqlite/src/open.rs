@@ -18,6 +18,8 @@ const MIGRATIONS: [&str; 6] = [
     include_str!("../migrations/0005_timers.sql"),
     include_str!("../migrations/0006_lists.sql"),
 ];
+/// A log that has grown larger is cut to this when it begins anew.
+const JOURNAL_BYTES: i64 = 16 * 1024 * 1024;
 /// Enough for every statement of the store, so that none is compiled twice.
 const STATEMENTS: usize = 128;
 
@@ -57,6 +59,14 @@ pub enum OpenError {
     #[error("{path} cannot be written ({cause}): make the folder writable for this user, or choose another one")]
     NotWritable {
         /// The folder or file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// Others may read it, and that cannot be changed.
+    #[error("{path} can be read by other users, and that cannot be changed ({cause}): give it to this user, or choose another path")]
+    OpenToOthers {
+        /// The file.
         path: PathBuf,
         /// What the system said.
         cause: io::Error,
@@ -136,8 +146,10 @@ fn open_file(path: &Path, owner: &str) -> Result<Opened, OpenError> {
     create_private_folder(folder)?;
     refuse_network_file_system(folder)?;
     let lock = take_lock(path, owner)?;
+    create_private_file(path)?;
     let mut writer = Connection::open(path).map_err(|cause| refused(path, &cause))?;
     refuse_other_files(&writer, path)?;
+    close_to_others(path)?;
     prepare(&mut writer, path)?;
     let readers = Readers { for_work: open_reader(path)?, for_lists: open_reader(path)? };
     let name = format!("sqlite:{}", path.display());
@@ -158,6 +170,29 @@ fn create_private_folder(folder: &Path) -> Result<(), OpenError> {
     made.map_err(|cause| OpenError::NotWritable { path: folder.to_owned(), cause })
 }
 
+/// Makes the database so that nobody else may read it, whatever the folder allows.
+fn create_private_file(path: &Path) -> Result<(), OpenError> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let made = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+    made.map(drop).map_err(|cause| OpenError::NotWritable { path: path.to_owned(), cause })
+}
+
+/// A database of ours that others may read is closed to them. The files that SQLite puts beside it get the same rights.
+fn close_to_others(path: &Path) -> Result<(), OpenError> {
+    use std::os::unix::fs::PermissionsExt;
+    let beside = ["-wal", "-shm"].map(|end| PathBuf::from(format!("{}{end}", path.display())));
+    for one in std::iter::once(path).chain(beside.iter().map(PathBuf::as_path)) {
+        let Ok(found) = fs::metadata(one) else { continue };
+        let mode = found.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            let closed = fs::set_permissions(one, fs::Permissions::from_mode(0o600));
+            closed.map_err(|cause| OpenError::OpenToOthers { path: one.to_owned(), cause })?;
+            tracing::warn!(path = %one.display(), mode = format!("{mode:o}"), "others could read this file of the database; now only this user can");
+        }
+    }
+    Ok(())
+}
+
 fn refuse_network_file_system(folder: &Path) -> Result<(), OpenError> {
     let Ok(found) = rustix::fs::statfs(folder) else { return Ok(()) };
     let kind = match u32::try_from(found.f_type).unwrap_or_default() {
@@ -171,9 +206,10 @@ fn refuse_network_file_system(folder: &Path) -> Result<(), OpenError> {
 
 /// The lock lives as long as the returned file. Its text is for the message that a second process gets.
 fn take_lock(database: &Path, owner: &str) -> Result<File, OpenError> {
+    use std::os::unix::fs::OpenOptionsExt;
     let path = database.with_added_extension("lock");
     let unwritable = |cause| OpenError::NotWritable { path: path.clone(), cause };
-    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(unwritable)?;
+    let mut file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(unwritable)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(fs::TryLockError::WouldBlock) => {
@@ -202,7 +238,10 @@ fn refuse_other_files(connection: &Connection, path: &Path) -> Result<(), OpenEr
 
 fn prepare(connection: &mut Connection, path: &Path) -> Result<(), OpenError> {
     let setup = |connection: &Connection| {
+        // In a new file alone: one that has tables keeps what it has.
+        connection.pragma_update(None, "auto_vacuum", "incremental")?;
         connection.pragma_update(None, "journal_mode", "wal")?;
+        connection.pragma_update(None, "journal_size_limit", JOURNAL_BYTES)?;
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update(None, "cache_size", -16_000)?;
         connection.pragma_update(None, "application_id", APPLICATION_ID)

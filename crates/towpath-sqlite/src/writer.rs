@@ -126,13 +126,15 @@ pub(crate) struct Housekeeping {
     pause: Duration,
     /// When the writer last did it.
     done_at: Option<Timestamp>,
+    /// Something was written since free pages were last looked at.
+    pages_may_be_free: bool,
     /// Wakes the writer while it waits for orders with a time limit.
     waker: Waker,
 }
 
 impl Default for Housekeeping {
     fn default() -> Self {
-        Self { pause: IDLE, done_at: None, waker: Waker::noop().clone() }
+        Self { pause: IDLE, done_at: None, pages_may_be_free: true, waker: Waker::noop().clone() }
     }
 }
 
@@ -186,18 +188,29 @@ impl Writer {
 
     /// Waits for orders and returns how many came; 0 when there will be none. `None`: there is time to remove rows of gone calls.
     fn receive(&self, orders: &mut mpsc::Receiver<Order>, batch: &mut Vec<Order>) -> Option<usize> {
-        let kept_until = self.memory.first_kept.filter(|_| self.broken.is_none());
-        let Some(kept_until) = kept_until else { return Some(orders.blocking_recv_many(batch, BATCH)) };
+        let Some(at_most) = self.time_until_housekeeping() else { return Some(orders.blocking_recv_many(batch, BATCH)) };
         let mut context = Context::from_waker(&self.housekeeping.waker);
         if let Poll::Ready(count) = pin!(orders.recv_many(batch, BATCH)).poll(&mut context) {
             return Some(count);
         }
         // Being woken for nothing costs one early look.
-        thread::park_timeout(kept_until.since(self.clock.now()).max(self.housekeeping.pause).min(IDLE_MAX));
+        thread::park_timeout(at_most);
         match pin!(orders.recv_many(batch, BATCH)).poll(&mut context) {
             Poll::Ready(count) => Some(count),
             Poll::Pending => None,
         }
+    }
+
+    /// How long to wait for orders before there is something else to do. `None`: there is nothing.
+    fn time_until_housekeeping(&self) -> Option<Duration> {
+        if self.broken.is_some() {
+            return None;
+        }
+        if self.housekeeping.pages_may_be_free {
+            return Some(self.housekeeping.pause);
+        }
+        let kept_until = self.memory.first_kept?;
+        Some(kept_until.since(self.clock.now()).max(self.housekeeping.pause).min(IDLE_MAX))
     }
 
     /// Orders have come without a pause for a while.
@@ -212,7 +225,7 @@ impl Writer {
         let now = self.clock.now();
         self.housekeeping.pause = IDLE;
         if self.memory.first_kept.is_none_or(|at| now < at) {
-            return;
+            return self.give_back_pages();
         }
         let (order, mut removed) = job(|tx| gone::remove(tx, gone::CHUNK));
         let Order::Job(job) = order else { return };
@@ -223,6 +236,17 @@ impl Writer {
             Ok(Ok(_all)) => IDLE,
             _failed => IDLE_MAX,
         };
+    }
+
+    fn give_back_pages(&mut self) {
+        match gone::give_back(&self.conn) {
+            Ok(true) => self.housekeeping.pause = Duration::ZERO,
+            Ok(false) => self.housekeeping.pages_may_be_free = false,
+            Err(trouble) => {
+                tracing::debug!(%trouble, "free pages were not given back to the disk");
+                self.housekeeping.pages_may_be_free = false;
+            }
+        }
     }
 
     fn close(self) {
@@ -296,6 +320,7 @@ impl Writer {
         self.run_all(jobs, claims, &mut after).map_err(Failed::BeforeCommit)?;
         self.commit().map_err(Failed::InCommit)?;
         self.memory.keep_changes();
+        self.housekeeping.pages_may_be_free |= !jobs.is_empty();
         self.signals.stats.commits.fetch_add(u64::from(after.moves > 0), Ordering::Relaxed);
         self.signals.stats.moves.fetch_add(after.moves, Ordering::Relaxed);
         Ok(after)

@@ -72,6 +72,36 @@ async fn rows_are_removed_when_nothing_else_happens_and_numbers_are_not_used_aga
     assert_eq!(store.functions().await.unwrap()[0].counts.queued, 1);
 }
 
+/// Looks again and again, by the wall, because the store gives space back at rest by the wall.
+fn until_the_file_is_smaller_than(bytes: u64, folder: &Path) {
+    let (_never_used, pause) = channel::<()>();
+    let size = || ["towpath.db", "towpath.db-wal"].map(|name| std::fs::metadata(folder.join(name)).map_or(0, |file| file.len()));
+    for _ in 0..1_200 {
+        if size().iter().sum::<u64>() < bytes {
+            return;
+        }
+        let _nothing_comes = pause.recv_timeout(Duration::from_millis(50));
+    }
+    panic!("the file and its log have {:?} bytes", size());
+}
+
+#[tokio::test]
+async fn the_file_is_small_again_when_large_calls_are_gone() {
+    let (folder, clock) = (tempfile::tempdir().unwrap(), VirtualClock::new());
+    let store = open(folder.path(), &clock);
+    store.define(definition("add")).await.unwrap();
+    let large = format!("\"{}\"", "x".repeat(900_000));
+    for number in 0..60 {
+        let call = new_call(&format!("large-{number}"), "add").params(&large).retain(seconds(1));
+        let id = call.call_id.clone();
+        store.submit(call).await.unwrap();
+        assert_eq!(store.cancel(&id).await.unwrap(), Cancelled::Done);
+    }
+    assert!(std::fs::metadata(folder.path().join("towpath.db")).unwrap().len() > 40_000_000, "so much was kept");
+    clock.advance(seconds(1));
+    until_the_file_is_smaller_than(30_000_000, folder.path());
+}
+
 #[tokio::test]
 async fn rows_are_removed_as_fast_as_calls_come() {
     let (folder, clock) = (tempfile::tempdir().unwrap(), VirtualClock::new());

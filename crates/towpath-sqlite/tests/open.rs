@@ -48,6 +48,25 @@ fn a_folder_that_we_make_is_private() {
     assert_eq!(fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o700);
 }
 
+#[tokio::test]
+async fn the_files_of_a_database_are_private_in_any_folder_and_one_that_is_not_is_made_so() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let modes = || -> Vec<(String, u32)> {
+        let files = fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
+        files.map(|file| (file.file_name().into_string().unwrap(), file.metadata().unwrap().permissions().mode() & 0o777)).collect()
+    };
+    let store = open(folder.path()).unwrap();
+    store.probe().await.unwrap();
+    assert!(modes().len() >= 3 && modes().iter().all(|(_, mode)| *mode == 0o600), "{:?}", modes());
+    store.close().await;
+    fs::set_permissions(folder.path().join("towpath.db"), fs::Permissions::from_mode(0o644)).unwrap();
+    let store = open(folder.path()).unwrap();
+    store.probe().await.unwrap();
+    assert!(modes().iter().all(|(_, mode)| *mode == 0o600), "{:?}", modes());
+}
+
 #[test]
 fn other_files_are_left_alone() {
     let folder = tempfile::tempdir().unwrap();
