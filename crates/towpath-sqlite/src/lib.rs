@@ -28,6 +28,7 @@
 //! | `ears` | wake-ups after a commit |
 //! | [`floor`] | the bare loop that the store is measured against |
 
+mod ahead;
 mod batches;
 mod calls;
 mod claims;

@@ -16,7 +16,7 @@ const MIGRATIONS: [&str; 6] = [
     include_str!("../migrations/0003_locks.sql"),
     include_str!("../migrations/0004_batches.sql"),
     include_str!("../migrations/0005_timers.sql"),
-    include_str!("../migrations/0006_lists.sql"),
+    include_str!("../migrations/0006_edges.sql"),
 ];
 /// A log that has grown larger is cut to this when it begins anew.
 const JOURNAL_BYTES: i64 = 16 * 1024 * 1024;

@@ -6,7 +6,7 @@ use towpath_core::lock::{Fence, Queue, RenewReply, Stepped};
 use towpath_core::names::{ExecutionId, LockScope};
 use towpath_core::permit::{self, AcquirePermit, Permit, PermitKind, PermitReply, PermitState, ReleasePermit, RenewPermit};
 use towpath_core::store::HeldScope;
-use towpath_core::time::Timestamp;
+use towpath_core::time::{Timestamp, millis};
 
 use crate::locks::fence_column;
 use crate::rows::{instant, name, optional_name};
@@ -19,8 +19,10 @@ const SAVE_SCOPE: &str = "INSERT INTO permit_scopes (kind, scope, fence_high, fr
      VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (kind, scope) DO UPDATE SET fence_high = ?3, free_since_ms = ?4, arrivals = ?5, touched_ms = ?6";
 pub(crate) const LOAD: &str = "SELECT fence, lock_id, weight, lease_end_ms, max_hold_end_ms, execution_id FROM permits \
      WHERE kind = ?1 AND scope = ?2 ORDER BY fence";
-const PUT: &str = "INSERT INTO permits (kind, scope, fence, lock_id, weight, lease_end_ms, max_hold_end_ms, execution_id) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (kind, scope, fence) DO UPDATE SET lease_end_ms = ?6";
+const PUT: &str = "INSERT INTO permits (kind, scope, fence, lock_id, weight, lease_end_ms, max_hold_end_ms, execution_id, lease_ms) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (kind, scope, fence) DO UPDATE SET lease_end_ms = ?6, lease_ms = ?9";
+/// What had ended before the store was last used stays so: nobody takes its row away until somebody asks for the scope.
+const RENEW_ALL: &str = "UPDATE permits SET lease_end_ms = min(?1 + lease_ms, max_hold_end_ms) WHERE lease_end_ms > ?2";
 const DROP: &str = "DELETE FROM permits WHERE kind = ?1 AND scope = ?2 AND fence = ?3";
 pub(crate) const HELD_BY: &str = "SELECT kind, scope FROM permits WHERE execution_id = ?1 AND lease_end_ms > ?2";
 const IN_USE: &str = "SELECT scope FROM permit_scopes s WHERE kind = ?1 AND scope >= ?2 AND substr(scope, 1, length(?2)) = ?2 \
@@ -132,6 +134,7 @@ fn save(tx: &Tx<'_>, kind: PermitKind, scope: &LockScope, before: &PermitState, 
                 permit.lease_end.as_millis(),
                 permit.max_hold_end.as_millis(),
                 permit.execution_id.as_ref().map(ExecutionId::as_str),
+                millis(permit.lease_end.since(tx.now)),
             ))?;
         }
     }
@@ -151,6 +154,12 @@ pub(crate) fn held_by(conn: &Connection, execution_id: &ExecutionId, now: Timest
     held.sort();
     held.dedup();
     Ok(held)
+}
+
+/// Counts every lease from now on, up to its cap: nobody could renew while the store was closed. `used`: when the store was last used.
+pub(crate) fn renew_leases(conn: &Connection, now: Timestamp, used: Timestamp) -> Moved<()> {
+    conn.execute(RENEW_ALL, [now.as_millis(), used.as_millis()])?;
+    Ok(())
 }
 
 fn kind_of(text: &str) -> Moved<PermitKind> {

@@ -33,7 +33,7 @@ use crate::memory::Memory;
 use crate::open::{self, OpenError, OpenOptions, Readers};
 use crate::trouble::{Moved, Trouble};
 use crate::writer::{Housekeeping, Order, Signals, Stats, Tx, Writer};
-use crate::{batches, calls, inspect, limits, lists, locks, permits, registry, timers};
+use crate::{ahead, batches, calls, inspect, limits, lists, locks, permits, registry, timers};
 
 /// Orders that may wait for the writer; whoever comes later waits for room, so a slow disk is felt and not buffered.
 const ORDERS: usize = 4_096;
@@ -71,6 +71,7 @@ impl SqliteStore {
         let opened = open::open(options)?;
         let unreadable = |cause| OpenError::Sqlite { path: opened.name.clone().into(), cause };
         let load = |conn: &Connection| {
+            ahead::bring_back(conn, clock.now())?;
             let mut memory = Memory::load(conn)?;
             if options.renew_leases
                 && let Err(trouble) = timers::renew_leases(conn, &mut memory, clock.now())

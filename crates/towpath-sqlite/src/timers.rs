@@ -6,9 +6,11 @@ use towpath_core::names::WorkerId;
 use towpath_core::store::Fired;
 use towpath_core::time::Timestamp;
 
+use crate::ahead;
 use crate::calls::{apply, by_seq, ended};
 use crate::locks;
 use crate::memory::{Memory, Worker};
+use crate::permits;
 use crate::registry::remove_worker;
 use crate::rows;
 use crate::trouble::Moved;
@@ -70,12 +72,14 @@ pub(crate) fn next_due(conn: &Connection, memory: &Memory) -> Moved<Option<Times
 
 /// Counts every lease from now on. One move, so that an opening which is cut off has renewed all of them or none.
 pub(crate) fn renew_leases(conn: &Connection, memory: &mut Memory, now: Timestamp) -> Moved<()> {
+    let used = ahead::latest(conn)?;
     conn.execute_batch("BEGIN IMMEDIATE")?;
     for stored in memory.running_mut() {
         stored.call = stored.call.clone().after_absence(now);
         rows::update_call(conn, stored)?;
     }
     locks::renew_leases(conn, now)?;
+    permits::renew_leases(conn, now, used)?;
     conn.execute_batch("COMMIT")?;
     Ok(())
 }

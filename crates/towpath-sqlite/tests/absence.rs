@@ -9,10 +9,12 @@ use std::time::Duration;
 use towpath_core::call::{Answer, CallRequest, LostLease};
 use towpath_core::clock::{Clock, VirtualClock};
 use towpath_core::ids::DeliveryId;
-use towpath_core::names::{CallId, FunctionKey, FunctionName, WorkerId};
+use towpath_core::names::{CallId, FunctionKey, FunctionName, LockId, LockScope, WorkerId};
 use towpath_core::payload::Payload;
+use towpath_core::permit::{AcquirePermit, PermitKind, PermitReply};
 use towpath_core::store::{
-    CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, RegistryStore, RenewCalls, Renewal, SubmitCall, TimerStore,
+    CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, InspectStore, LockStore, RegistryStore, RenewCalls, Renewal,
+    SubmitCall, TimerStore,
 };
 use towpath_core::worker::FunctionDefinition;
 use towpath_sqlite::{Location, OpenOptions, SqliteStore};
@@ -94,6 +96,77 @@ async fn a_deadline_that_passed_meanwhile_has_passed() {
     clock.advance(AWAY);
     let store = open(folder.path(), &clock, true);
     assert_eq!(store.fire_due(10).await.unwrap().ended.len(), 1);
+}
+
+fn scope() -> LockScope {
+    LockScope::new("jobs").unwrap()
+}
+
+async fn hold_a_permit(store: &SqliteStore, kind: PermitKind) {
+    let want = AcquirePermit {
+        kind,
+        scope: scope(),
+        lock_id: LockId::new("holder").unwrap(),
+        execution_id: None,
+        limit: 5,
+        weight: 1,
+        lease: LEASE,
+        max_hold: AWAY * 10,
+        waiter: None,
+        waiter_ttl: LEASE,
+        waiters_max: 5,
+        claim: LEASE,
+    };
+    assert!(matches!(store.permit_acquire(want).await.unwrap(), PermitReply::Granted(_)));
+}
+
+async fn holders(store: &SqliteStore, kind: PermitKind) -> usize {
+    store.permits(kind, &scope()).await.unwrap().map_or(0, |view| view.permits.len())
+}
+
+#[tokio::test]
+async fn semaphores_and_read_write_locks_are_held_after_a_restart_as_locks_are() {
+    let (folder, clock) = (tempfile::tempdir().unwrap(), VirtualClock::new());
+    let store = open(folder.path(), &clock, true);
+    for kind in PermitKind::ALL {
+        hold_a_permit(&store, kind).await;
+    }
+    store.close().await;
+    clock.advance(AWAY);
+    let store = open(folder.path(), &clock, true);
+    clock.advance(LEASE - Duration::from_millis(1));
+    for kind in PermitKind::ALL {
+        assert_eq!(holders(&store, kind).await, 1, "its holder has had no chance to renew yet");
+    }
+    clock.advance(Duration::from_millis(1));
+    for kind in PermitKind::ALL {
+        assert_eq!(holders(&store, kind).await, 0, "nobody has renewed it");
+    }
+    // Somebody uses the store after that, so what was over stays over.
+    store.probe().await.unwrap();
+    store.close().await;
+    let store = open(folder.path(), &clock, true);
+    for kind in PermitKind::ALL {
+        assert_eq!(holders(&store, kind).await, 0, "it had ended before");
+    }
+}
+
+#[tokio::test]
+async fn after_a_clock_that_was_ahead_nothing_is_held_longer_than_its_own_length() {
+    let (folder, ahead) = (tempfile::tempdir().unwrap(), VirtualClock::new());
+    let right = VirtualClock::new();
+    ahead.advance(Duration::from_secs(7_200));
+    let store = open(folder.path(), &ahead, false);
+    hold_a_call(&store, AWAY).await;
+    hold_a_permit(&store, PermitKind::Semaphore).await;
+    store.close().await;
+
+    let store = open(folder.path(), &right, false);
+    right.advance(LEASE);
+    assert_eq!(store.fire_due(10).await.unwrap().reclaimed, 1, "the lease of the call is over");
+    assert_eq!(holders(&store, PermitKind::Semaphore).await, 0, "so is that of the semaphore");
+    right.advance(AWAY - LEASE);
+    assert_eq!(store.fire_due(10).await.unwrap().ended.len(), 1, "and the deadline of the call");
 }
 
 #[tokio::test]

@@ -38,8 +38,8 @@ const IN_USE: &str = "SELECT scope FROM locks l WHERE scope >= ?1 AND substr(sco
 const SWEEP_WAITERS: &str = "DELETE FROM lock_waiters WHERE kind = 'lock' AND scope IN \
      (SELECT scope FROM locks WHERE counter IS NULL AND touched_ms < ?1)";
 const SWEEP: &str = "DELETE FROM locks WHERE counter IS NULL AND touched_ms < ?1";
-const RENEW_ALL: &str = "UPDATE locks SET lease_end_ms = min(max(lease_end_ms, ?1 + lease_ms), max_hold_end_ms), \
-     reap_ms = min(max(lease_end_ms, ?1 + lease_ms), max_hold_end_ms) WHERE counter IS NOT NULL AND lease_ms IS NOT NULL";
+const RENEW_ALL: &str = "UPDATE locks SET lease_end_ms = min(?1 + lease_ms, max_hold_end_ms), \
+     reap_ms = min(?1 + lease_ms, max_hold_end_ms) WHERE counter IS NOT NULL AND lease_ms IS NOT NULL";
 
 pub(super) fn load(conn: &Connection, scope: &LockScope) -> Moved<LockState> {
     let mut statement = conn.prepare_cached(LOAD)?;

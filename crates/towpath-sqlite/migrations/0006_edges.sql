@@ -12,3 +12,6 @@ CREATE TABLE filler (
   bytes BLOB NOT NULL
 ) STRICT;
 INSERT INTO filler (only, bytes) VALUES (1, x'');
+
+-- How long the holder may be silent, so that a lease can be counted from the opening on.
+ALTER TABLE permits ADD COLUMN lease_ms INTEGER NOT NULL DEFAULT 0;
