@@ -12,8 +12,8 @@ use towpath_server::settings::{LISTEN_DEFAULT, Settings};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::globals::Globals;
-use super::hosting;
 use super::output::Output;
+use super::{hosting, words};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,7 +26,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DevArgs {
     /// Where to listen
-    #[arg(long, value_name = "ADDR", env = "TOWPATH_LISTEN", default_value_t = LISTEN_DEFAULT)]
+    #[arg(long, value_name = "ADDR", env = "TOWPATH_LISTEN", default_value_t = LISTEN_DEFAULT, value_parser = words::parse_listen)]
     listen: SocketAddr,
     /// The folder for the data
     #[arg(long, value_name = "DIR", default_value = "./.towpath")]

@@ -43,31 +43,38 @@ fn failure_of(detail: &CallDetail) -> Failure {
     let error = detail.outcome.as_ref().and_then(|outcome| outcome.error.as_ref());
     match kind {
         "failed" => Failure::new(Exit::Failed, "call_failed", format!("call {id} of '{name}' failed: {}", sentence(error)))
-            .details(&json!({ "call_id": id, "error": error })),
+            .details(&json!({ "call_id": id, "error": error }))
+            .effect_unknown(),
         "dead" => {
             let reason = detail.outcome.as_ref().and_then(|outcome| outcome.reason.as_deref()).unwrap_or("exhausted");
             let tried = if reason == "poisoned" { "was given up" } else { "failed in every attempt" };
             Failure::new(Exit::Failed, "call_failed", format!("call {id} of '{name}' {tried}: {}", sentence(error)))
                 .hint(format!("it is kept as a dead letter: `towpath dlq show {id}`, and once the cause is gone `towpath dlq replay {id}`"))
                 .details(&json!({ "call_id": id, "error": error, "dead": reason }))
+                .effect_unknown()
         }
         "timed_out" => Failure::new(Exit::NotNow, "call_timed_out", format!("call {id} of '{name}' was still running at its deadline"))
             .hint("give it longer with --timeout")
-            .details(&json!({ "call_id": id, "phase": "running" })),
+            .details(&json!({ "call_id": id, "phase": "running" }))
+            .effect_unknown(),
         "expired" => {
             Failure::new(Exit::NotNow, "call_timed_out", format!("call {id} of '{name}' was still waiting for a worker at its deadline"))
                 .hint(format!("see who serves it with `towpath functions show {name}`, or give it longer with --timeout"))
                 .details(&json!({ "call_id": id, "phase": "queued" }))
         }
         "cancelled" => {
-            Failure::new(Exit::Failed, "call_cancelled", format!("call {id} of '{name}' was cancelled")).details(&json!({ "call_id": id }))
+            let failure = Failure::new(Exit::Failed, "call_cancelled", format!("call {id} of '{name}' was cancelled"));
+            let failure = failure.details(&json!({ "call_id": id }));
+            // A worker may have done something before it was asked to stop.
+            if detail.started_at.is_some() { failure.effect_unknown() } else { failure }
         }
         other => Failure::new(
             Exit::Failed,
             "unknown_outcome",
             format!("call {id} of '{name}' ended as '{other}', which this version does not know"),
         )
-        .hint("use a towpath as new as the server"),
+        .hint("use a towpath as new as the server")
+        .effect_unknown(),
     }
 }
 

@@ -40,7 +40,8 @@ Environment: TOWPATH_STORE, TOWPATH_DURABILITY, TOWPATH_LISTEN, TOWPATH_CONFIG,
 TOWPATH_API_KEYS (separated by commas), TOWPATH_WEBHOOK_SECRET, TOWPATH_LOG
 (such as info or debug). Beside an n8n nothing is needed: EXECUTIONS_MODE=queue
 selects the Redis that QUEUE_BULL_REDIS_HOST, _PORT, _DB, _USERNAME, _PASSWORD,
-_TLS or _CLUSTER_NODES name, EXECUTIONS_MODE=regular the embedded store.
+_TLS or _CLUSTER_NODES name (so does QUEUE_BULL_REDIS_HOST without a mode),
+EXECUTIONS_MODE=regular the embedded store.
 Exit codes: 74 the disk failed, 78 refused configuration, 7 the store cannot
 be opened or another server has it.";
 
@@ -49,7 +50,7 @@ be opened or another server has it.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
     /// Where to listen; anything but this machine's own address needs a key
-    #[arg(long, value_name = "ADDR", env = "TOWPATH_LISTEN", default_value_t = LISTEN_DEFAULT)]
+    #[arg(long, value_name = "ADDR", env = "TOWPATH_LISTEN", default_value_t = LISTEN_DEFAULT, value_parser = words::parse_listen)]
     listen: SocketAddr,
     /// A place inside that functions may be pushed to: HOST, HOST:PORT or CIDR (repeat for more)
     #[arg(long = "allow-target", value_name = "PLACE")]

@@ -1,16 +1,25 @@
 //! Lengths of time and instants, as people write them.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// The longest length that anyone can mean; beyond it instants of this machine's clock would overflow.
 const LONGEST: Duration = Duration::from_secs(3_650 * 24 * 60 * 60);
 
-/// Reads a length of time such as `500ms`, `30s`, `5m`, `1h30m` or `2d`.
+/// Reads a length of time such as `500ms`, `30s`, `5m`, `1h30m` or `2d`. A number without a unit is seconds: `600`, `0.5`.
 pub(crate) fn parse_length(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is no length of time: write a number and a unit, such as 500ms, 30s, 5m, 2h or 1d");
-    if text == "0" {
-        return Ok(Duration::ZERO);
+    let is_number = text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    match text.parse::<f64>() {
+        Ok(seconds) if is_number => Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|length| *length <= LONGEST)
+            .ok_or_else(|| format!("'{text}' seconds are longer than ten years")),
+        _ => parse_with_units(text),
     }
+}
+
+fn parse_with_units(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no length of time: write seconds, or a number and a unit, such as 500ms, 30s, 5m, 2h or 1d");
     let mut rest = text.trim();
     let mut total = Duration::ZERO;
     if rest.is_empty() {
@@ -35,16 +44,14 @@ pub(crate) fn parse_length(text: &str) -> Result<Duration, String> {
     if total > LONGEST { Err(format!("'{text}' is longer than ten years")) } else { Ok(total) }
 }
 
-/// The same, and a number without a unit is seconds, as workflows write it: `600`, `0.5`.
-pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let is_number = text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(|c| c.is_ascii_digit() || c == '.');
-    match text.parse::<f64>() {
-        Ok(seconds) if is_number => Duration::try_from_secs_f64(seconds)
-            .ok()
-            .filter(|length| *length <= LONGEST)
-            .ok_or_else(|| format!("'{text}' seconds are longer than ten years")),
-        _ => parse_length(text),
+/// Where to listen. `localhost` is this machine's own address.
+pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let wrong = || format!("'{text}' is no address to listen on: write an IP address or localhost, and a port, such as 127.0.0.1:8690");
+    if let Ok(address) = text.parse() {
+        return Ok(address);
     }
+    let port = text.strip_prefix("localhost:").and_then(|port| port.parse().ok()).ok_or_else(wrong)?;
+    Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))
 }
 
 /// Milliseconds for the wire.
@@ -109,22 +116,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_read_with_their_unit_and_not_without() {
+    fn lengths_are_read_with_their_unit_and_without_one_as_seconds() {
         for (text, ms) in [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("1h30m", 5_400_000), ("2d", 172_800_000), ("0", 0)] {
             assert_eq!(parse_length(text), Ok(Duration::from_millis(ms)), "{text}");
         }
-        for text in ["", "30", "s", "5x", "-1s", "1.5s", "99999999999999999999s", "30s5", "9999999d"] {
+        for (text, ms) in [("600", 600_000), ("5", 5_000), ("0.5", 500), ("10m", 600_000)] {
+            assert_eq!(parse_length(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "5x", "-1s", "1.5s", "99999999999999999999s", "30s5", "9999999d"] {
+            assert!(parse_length(text).is_err(), "{text}");
+        }
+        for text in ["-5", "1e300", "NaN", "inf", ".", "1.2.3", "99999999999999999999", "x"] {
             assert!(parse_length(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn a_number_of_seconds_needs_no_unit_where_workflows_write_it_so() {
-        for (text, ms) in [("600", 600_000), ("0.5", 500), ("0", 0), ("10m", 600_000), ("1h30m", 5_400_000)] {
-            assert_eq!(parse_seconds(text), Ok(Duration::from_millis(ms)), "{text}");
+    fn localhost_is_an_address_to_listen_on() {
+        for (text, address) in [("localhost:9000", "127.0.0.1:9000"), ("127.0.0.1:0", "127.0.0.1:0"), ("[::1]:80", "[::1]:80")] {
+            assert_eq!(parse_listen(text).map(|address| address.to_string()), Ok(address.to_owned()), "{text}");
         }
-        for text in ["", "-5", "1e300", "NaN", "inf", ".", "1.2.3", "99999999999999999999", "x"] {
-            assert!(parse_seconds(text).is_err(), "{text}");
+        for text in ["", "localhost", "localhost:x", "example.com:80", "9000", ":9000"] {
+            assert!(parse_listen(text).is_err(), "{text}");
         }
     }
 

@@ -23,7 +23,8 @@ const MAX_DEFAULT: u32 = 1_000;
     responses((status = 200, description = "A page of calls in the state `dead`", body = CallList)),
 )]
 pub(crate) async fn list(State(app): State<App>, Query(query): Query<DeadLetterQuery>) -> Result<Json<CallList>, ApiError> {
-    let wanted = Wanted::new(query.function.as_deref(), query.scope.as_deref(), query.reason.as_deref())?;
+    let mut wanted = Wanted::new(query.function.as_deref(), query.scope.as_deref(), query.reason.as_deref())?;
+    wanted.filter.brief = !query.payloads;
     let page = convert::page(query.after.as_deref(), query.limit)?;
     let mut found = app.store().calls(&wanted.filter, page).await?;
     found.items.retain(|view| wanted.includes(view));

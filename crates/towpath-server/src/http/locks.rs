@@ -6,7 +6,6 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::json;
-use towpath::locks::workflows::NOTHING_OWNED;
 use towpath::locks::{Blocked, Cleanup, Entry, Fence, HeldScope, LockError, LostLock, Terms, Waited};
 use towpath_core::inspect::LockQuery;
 use towpath_core::lock::{
@@ -396,7 +395,7 @@ pub(crate) async fn cleanup(State(app): State<App>, JsonBody(body): JsonBody<Cle
     let cleanup = Cleanup { lock_scopes: body.lock_scopes, scan: body.scan };
     let cleaned = app.towpath().cleanup_execution(&body.execution_id, cleanup).await.map_err(trouble)?;
     let scopes: Vec<String> = cleaned.scopes.iter().map(HeldScope::to_string).collect();
-    let reason = scopes.is_empty().then(|| NOTHING_OWNED.to_owned());
+    let reason = cleaned.reason();
     Ok(Json(CleanupAnswer { cleaned: !scopes.is_empty(), cleaned_count: scopes.len() as u64, scopes, reason }))
 }
 

@@ -27,6 +27,8 @@ pub enum StoreSource {
     Variable,
     /// `EXECUTIONS_MODE=queue` and `QUEUE_BULL_REDIS_*`, as n8n reads them.
     QueueMode,
+    /// `QUEUE_BULL_REDIS_HOST` or `QUEUE_BULL_REDIS_CLUSTER_NODES`, without a mode.
+    QueueRedis,
     /// `EXECUTIONS_MODE=regular`.
     RegularMode,
     /// Nobody said anything.
@@ -39,6 +41,7 @@ impl fmt::Display for StoreSource {
             Self::Argument => "named on the command line",
             Self::Variable => "named by TOWPATH_STORE",
             Self::QueueMode => "chosen by EXECUTIONS_MODE=queue and QUEUE_BULL_REDIS_*",
+            Self::QueueRedis => "chosen by QUEUE_BULL_REDIS_*",
             Self::RegularMode => "chosen by EXECUTIONS_MODE=regular",
             Self::Default => "the default",
         })
@@ -58,7 +61,7 @@ pub struct InvalidVariable {
 }
 
 impl StoreChoice {
-    /// Chooses: what was named wins, then `TOWPATH_STORE`, then the mode that n8n is in. `variable` reads the environment.
+    /// Chooses: what was named wins, then `TOWPATH_STORE`, then the mode that n8n is in, then the Redis of its queue. `variable` reads the environment.
     pub fn make(named: Option<&str>, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, InvalidVariable> {
         let set = |name: &str| variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
         if let Some(url) = named {
@@ -69,6 +72,10 @@ impl StoreChoice {
         }
         let embedded = |source| Self { url: EMBEDDED_DEFAULT.to_owned(), source };
         match set("EXECUTIONS_MODE").as_deref() {
+            // Who names the queue's Redis and no mode means that Redis. Without it the word `regular` asks for the embedded store.
+            None if set("QUEUE_BULL_REDIS_HOST").or_else(|| set("QUEUE_BULL_REDIS_CLUSTER_NODES")).is_some() => {
+                Ok(Self { url: redis_of_queue_mode(&set)?, source: StoreSource::QueueRedis })
+            }
             None => Ok(embedded(StoreSource::Default)),
             Some("regular") => Ok(embedded(StoreSource::RegularMode)),
             Some("queue") => Ok(Self { url: redis_of_queue_mode(&set)?, source: StoreSource::QueueMode }),
@@ -182,7 +189,7 @@ mod tests {
             (None, &[("TOWPATH_STORE", "redis://a"), queue], "redis://a", StoreSource::Variable),
             (None, &[("TOWPATH_STORE", " "), queue], "redis://localhost:6379/0", StoreSource::QueueMode),
             (None, &[("EXECUTIONS_MODE", "regular"), ("QUEUE_BULL_REDIS_HOST", "a")], EMBEDDED_DEFAULT, StoreSource::RegularMode),
-            (None, &[("QUEUE_BULL_REDIS_HOST", "a")], EMBEDDED_DEFAULT, StoreSource::Default),
+            (None, &[("QUEUE_BULL_REDIS_HOST", "a")], "redis://a:6379/0", StoreSource::QueueRedis),
             (None, &[("EXECUTIONS_MODE", "")], EMBEDDED_DEFAULT, StoreSource::Default),
             (None, &[], EMBEDDED_DEFAULT, StoreSource::Default),
         ];

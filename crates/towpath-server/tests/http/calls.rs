@@ -128,12 +128,17 @@ async fn calls_are_listed_newest_first_in_pages_and_by_filter() {
         server.post("/v1/functions/echo/call", json!({ "params": n })).await.with(200);
     }
     server.post("/v1/functions/fail/call", json!({})).await.error(424, "call_failed");
-    let first = server.get("/v1/calls?state=completed&limit=3").await.with(200);
+    let brief = server.get("/v1/calls?state=completed&limit=1").await.with(200);
+    let call = &brief["calls"][0];
+    assert_eq!((call["state"].as_str(), call["outcome"].clone()), (Some("completed"), json!({ "kind": "ok" })), "{call}");
+    assert!(["params", "input_item", "depth", "progress"].iter().all(|field| call.get(field).is_none()), "{call}");
+    let first = server.get("/v1/calls?state=completed&limit=3&payloads=true").await.with(200);
     let params = |page: &serde_json::Value| {
         page["calls"].as_array().unwrap().iter().map(|call| call["params"].as_i64().unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(params(&first), [4, 3, 2]);
-    let second = server.get(&format!("/v1/calls?state=completed&limit=3&after={}", first["next"].as_str().unwrap())).await.with(200);
+    let second =
+        server.get(&format!("/v1/calls?state=completed&limit=3&payloads=true&after={}", first["next"].as_str().unwrap())).await.with(200);
     assert_eq!(params(&second), [1, 0]);
     assert!(second["next"].is_null(), "{second}");
     let failed = server.get("/v1/calls?state=failed,dead&function=fail").await.with(200);

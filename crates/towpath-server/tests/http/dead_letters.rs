@@ -28,8 +28,8 @@ fn params(page: &Value) -> Vec<i64> {
 #[tokio::test]
 async fn dead_letters_are_listed_by_filter_and_shown_with_what_went_wrong() {
     let (server, ids) = with_dead_letters(4).await;
-    assert_eq!(params(&server.get("/v1/dead-letters").await.with(200)), [3, 2, 1, 0]);
-    assert_eq!(params(&server.get("/v1/dead-letters?function=a&reason=exhausted").await.with(200)), [2, 0]);
+    assert_eq!(params(&server.get("/v1/dead-letters?payloads=true").await.with(200)), [3, 2, 1, 0]);
+    assert_eq!(params(&server.get("/v1/dead-letters?function=a&reason=exhausted&payloads=true").await.with(200)), [2, 0]);
     assert_eq!(params(&server.get("/v1/dead-letters?reason=poisoned").await.with(200)), [0_i64; 0]);
     let shown = server.get(&format!("/v1/dead-letters/{}", ids[0])).await.with(200);
     assert_eq!(shown["outcome"], json!({ "kind": "dead", "reason": "exhausted", "error": { "code": "nope", "message": "no" } }));
@@ -54,10 +54,10 @@ async fn dead_letters_are_replayed_and_dropped_by_filter() {
     let (server, _ids) = with_dead_letters(6).await;
     let replayed = server.post("/v1/dead-letters/replay", json!({ "function": "a", "max": 2 })).await.with(200);
     assert_eq!(replayed["replayed"].as_array().unwrap().len(), 2);
-    assert_eq!(params(&server.get("/v1/dead-letters").await.with(200)), [5, 3, 1, 0], "the newest of the function first");
+    assert_eq!(params(&server.get("/v1/dead-letters?payloads=true").await.with(200)), [5, 3, 1, 0], "the newest of the function first");
     assert_eq!(server.post("/v1/dead-letters/drop", json!({ "function": "b" })).await.with(200)["dropped"], 3);
     assert_eq!(server.post("/v1/dead-letters/drop", json!({})).await.with(200)["dropped"], 1);
-    assert_eq!(params(&server.get("/v1/dead-letters").await.with(200)), [0_i64; 0]);
+    assert_eq!(params(&server.get("/v1/dead-letters?payloads=true").await.with(200)), [0_i64; 0]);
 }
 
 #[tokio::test]

@@ -154,6 +154,18 @@ async fn locks_are_listed_shown_and_forced_open_with_what_was_seen() {
 }
 
 #[tokio::test]
+async fn ids_may_be_numbers_and_yes_or_no_may_be_text_as_workflows_write_them() {
+    let server = server().await;
+    acquire(&server, "excel", json!({ "execution_id": 4711, "workflow_id": 12, "wait_till_lock_released": "false" })).await;
+    let held = server.get("/v1/locks/excel").await.with(200);
+    assert_eq!(held["holder"]["execution_id"], "4711", "{held}");
+    server.post("/v1/locks/excel/acquire", json!({ "lock_id": "other", "wait": "False" })).await.with(409);
+    server.post("/v1/locks/excel/acquire", json!({ "wait": "no" })).await.with(400);
+    let cleaned = server.post("/v1/locks/cleanup", json!({ "execution_id": 4711, "lockScopes": [] })).await.with(200);
+    assert_eq!(cleaned["scopes"], json!(["excel"]));
+}
+
+#[tokio::test]
 async fn a_failed_execution_is_cleaned_up_in_the_shape_that_workflows_know() {
     let server = server().await;
     for (scope, execution) in [("a", "4711"), ("b", "4711"), ("c", "4712")] {

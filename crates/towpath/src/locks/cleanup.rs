@@ -25,6 +25,22 @@ pub struct Cleanup {
 pub struct Cleaned {
     /// Locks first, then semaphores and read/write locks, by scope.
     pub scopes: Vec<HeldScope>,
+    /// No scope was named, in the question or in the shared configuration: locks that old workflows hold were not looked for.
+    pub nothing_registered: bool,
+}
+
+/// What is said when an execution held nothing.
+const NOTHING_OWNED: &str = "no locks owned by failed execution";
+/// What is said besides when nobody has said which locks old workflows use.
+const NOTHING_REGISTERED: &str = "no lock scopes are registered, so that locks of old workflows were not looked for: \
+     name them in `lock_scopes` of the question or of the shared configuration";
+
+impl Cleaned {
+    /// Why nothing was freed. `None`: something was.
+    pub fn reason(&self) -> Option<String> {
+        let text = if self.nothing_registered { format!("{NOTHING_OWNED}; {NOTHING_REGISTERED}") } else { NOTHING_OWNED.to_owned() };
+        self.scopes.is_empty().then_some(text)
+    }
 }
 
 impl Towpath {
@@ -53,15 +69,19 @@ impl Towpath {
             candidates.insert(HeldScope::Lock(LockScope::new(scope)?));
         }
         candidates.extend(self.registered_lock_scopes().await?.into_iter().map(HeldScope::Lock));
+        let nothing_registered = candidates.is_empty() && !cleanup.scan;
         candidates.extend(self.store().held_by_execution(&execution_id).await?);
         if cleanup.scan {
             candidates.extend(self.scan_for(&execution_id).await?);
         }
-        let mut cleaned = Cleaned::default();
+        let mut cleaned = Cleaned { nothing_registered, ..Cleaned::default() };
         for candidate in candidates {
             if self.free(&candidate, &execution_id).await? {
                 cleaned.scopes.push(candidate);
             }
+        }
+        if let (true, Some(reason)) = (nothing_registered, cleaned.reason()) {
+            tracing::warn!(%execution_id, "{reason}");
         }
         Ok(cleaned)
     }

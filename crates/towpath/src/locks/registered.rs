@@ -10,6 +10,8 @@ use crate::Towpath;
 
 /// Where they stand in the shared configuration.
 const FIELD: &str = "lock_scopes";
+/// The same, as the seeds write it.
+const SEEDS_FIELD: &str = "lockScopes";
 
 impl Towpath {
     /// The scopes that the shared configuration names under `lock_scopes`: lists and clean-ups look at them, whoever holds them. What is no
@@ -31,14 +33,15 @@ impl Towpath {
     pub async fn registered_lock_scopes(&self) -> Result<Vec<LockScope>, StoreError> {
         let config = self.config().await?;
         let value: Value = serde_json::from_slice(config.value.as_bytes()).unwrap_or_default();
-        match value.get(FIELD) {
-            None | Some(Value::Null) => Ok(Vec::new()),
-            Some(Value::Array(names)) => Ok(names.iter().filter_map(read).collect()),
-            Some(_) => {
-                tracing::warn!("`{FIELD}` in the shared configuration is no list of names and is ignored");
-                Ok(Vec::new())
+        let mut scopes = Vec::new();
+        for field in [FIELD, SEEDS_FIELD] {
+            match value.get(field) {
+                None | Some(Value::Null) => {}
+                Some(Value::Array(names)) => scopes.extend(names.iter().filter_map(read)),
+                Some(_) => tracing::warn!("`{field}` in the shared configuration is no list of names and is ignored"),
             }
         }
+        Ok(scopes)
     }
 }
 

@@ -16,9 +16,6 @@ use super::wait::{TakenBack, Waited};
 use super::{Cleanup, LockError};
 use crate::Towpath;
 
-/// What is said when an execution held nothing.
-pub const NOTHING_OWNED: &str = "no locks owned by failed execution";
-
 /// The inputs of `lock_acquisition`. What is left out has the default that workflows know.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LockAcquisition {
@@ -199,7 +196,7 @@ impl Towpath {
     pub async fn error_handler_lock_cleanup(&self, execution_id: &str, lock_scopes: Vec<String>) -> Result<LocksCleaned, LockError> {
         let cleaned = self.cleanup_execution(execution_id, Cleanup { lock_scopes, scan: false }).await?;
         let scopes: Vec<String> = cleaned.scopes.iter().map(HeldScope::to_string).collect();
-        let reason = scopes.is_empty().then(|| NOTHING_OWNED.to_owned());
+        let reason = cleaned.reason();
         Ok(LocksCleaned { cleaned: !scopes.is_empty(), cleaned_count: scopes.len(), scopes, reason })
     }
 }

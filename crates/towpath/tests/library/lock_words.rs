@@ -17,6 +17,7 @@ on_every_store! {
     a_workflow_is_told_in_its_own_words_that_a_lock_is_held
     a_workflow_waits_for_a_lock_until_it_is_released
     a_workflow_may_release_twice_and_only_its_own
+    a_cleanup_without_registered_scopes_says_so
     a_failed_execution_is_cleaned_up_in_the_words_of_workflows
     numbers_that_cannot_be_stop_no_workflow_and_lock_nothing
     all_kinds_of_locks_are_listed
@@ -88,6 +89,16 @@ async fn a_workflow_may_release_twice_and_only_its_own(test: TestTowpath) {
     assert_eq!(released("a").await, output(true), "the next holder is left alone");
     let text = format!("LOGIC ERROR: Lock held by Import (id: wf-1, execution: 4711) since {}, not by lock_id=c", next.locked_at);
     assert_eq!(released("c").await, json!(text));
+}
+
+async fn a_cleanup_without_registered_scopes_says_so(test: TestTowpath) {
+    let reason = async || test.error_handler_lock_cleanup("4711", Vec::new()).await.unwrap().reason.unwrap_or_default();
+    assert!(reason().await.contains("no lock scopes are registered"), "{}", reason().await);
+    // As the seeds write it.
+    let value = Payload::from_json(r#"{"lockScopes":["nightly"]}"#);
+    test.set_config(SetConfig { value, if_version: None }).await.unwrap();
+    assert_eq!(test.registered_lock_scopes().await.unwrap().len(), 1);
+    assert_eq!(reason().await, "no locks owned by failed execution");
 }
 
 async fn a_failed_execution_is_cleaned_up_in_the_words_of_workflows(test: TestTowpath) {

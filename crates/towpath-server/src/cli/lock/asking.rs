@@ -23,10 +23,10 @@ pub(super) struct AskArgs {
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(super) scope: String,
     /// How long it can be held at the longest
-    #[arg(long, value_name = "TIME", value_parser = words::parse_seconds, default_value = "1d")]
+    #[arg(long, value_name = "TIME", value_parser = words::parse_length, default_value = "1d")]
     pub(super) ttl: Duration,
     /// Wait so long for it, first come first served [default: not at all]
-    #[arg(long, value_name = "TIME", value_parser = words::parse_seconds)]
+    #[arg(long, value_name = "TIME", value_parser = words::parse_length)]
     wait: Option<Duration>,
     /// Who asks [default: a new id]
     #[arg(long, value_name = "ID")]

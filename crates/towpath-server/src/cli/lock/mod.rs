@@ -85,7 +85,7 @@ struct AcquireArgs {
     #[command(flatten)]
     ask: AskArgs,
     /// How long the holder may be silent before others get it [default: as long as --ttl]
-    #[arg(long, value_name = "TIME", value_parser = words::parse_seconds)]
+    #[arg(long, value_name = "TIME", value_parser = words::parse_length)]
     lease: Option<Duration>,
 }
 
@@ -98,7 +98,7 @@ struct RenewArgs {
     #[arg(long, value_name = "N")]
     fence: u64,
     /// How long the holder may be silent from now on
-    #[arg(long, value_name = "TIME", value_parser = words::parse_seconds, default_value = "30s")]
+    #[arg(long, value_name = "TIME", value_parser = words::parse_length, default_value = "30s")]
     lease: Duration,
     /// As it was asked for
     #[arg(long, value_parser = ["exclusive", "read", "write", "semaphore"], default_value = "exclusive")]

@@ -31,7 +31,7 @@ pub(super) struct RunArgs {
     #[command(flatten)]
     ask: AskArgs,
     /// How long we may be silent before others get it; renewed at a third of it [default: 30s, or --ttl if that is shorter]
-    #[arg(long, value_name = "TIME", value_parser = words::parse_seconds)]
+    #[arg(long, value_name = "TIME", value_parser = words::parse_length)]
     lease: Option<Duration>,
     /// What happens to the program when the lock is lost
     #[arg(long, value_enum, default_value_t = OnLoss::Kill)]

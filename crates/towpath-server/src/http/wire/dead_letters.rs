@@ -65,4 +65,7 @@ pub struct DeadLetterQuery {
     /// At most this many, 1 to 200. Default 50.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// With parameters and all else. Such a page ends with the call that reaches 1 MiB of payloads. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub payloads: bool,
 }

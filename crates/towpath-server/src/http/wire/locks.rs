@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::decimal::Decimal;
+use super::lenient;
 
-/// A question for a lock. Every field may be left out; numbers may be decimal text.
+/// A question for a lock. Every field may be left out; numbers may be decimal text, ids of executions and workflows may be numbers, `wait` may be text.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AcquireBody {
@@ -16,13 +17,13 @@ pub struct AcquireBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_id: Option<String>,
     /// The execution that the lock belongs to, so that cleaning up after it frees the lock.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::optional_text", skip_serializing_if = "Option::is_none")]
     pub execution_id: Option<String>,
     /// For people who find the lock held.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::optional_text", skip_serializing_if = "Option::is_none")]
     pub workflow_id: Option<String>,
     /// For people who find the lock held.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::optional_text", skip_serializing_if = "Option::is_none")]
     pub workflow_name: Option<String>,
     /// How long it can be held at the longest: 0.1 s to 7 days. Default 86,400.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,7 +34,12 @@ pub struct AcquireBody {
     #[schema(value_type = Option<f64>)]
     pub lease_ms: Option<Decimal>,
     /// Whether to wait, first come first served. Default true. Workflows say `wait_till_lock_released`.
-    #[serde(default, alias = "wait_till_lock_released", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        alias = "wait_till_lock_released",
+        deserialize_with = "lenient::optional_flag",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub wait: Option<bool>,
     /// How long to wait. Default 86,400. The server holds a request for 55 seconds; then the answer is 202, and the same request again
     /// within 60 seconds keeps its place.
@@ -356,9 +362,10 @@ pub struct ForceLockAnswer {
 #[serde(deny_unknown_fields)]
 pub struct CleanupBody {
     /// The execution that failed.
+    #[serde(deserialize_with = "lenient::text")]
     pub execution_id: String,
     /// Scopes that old workflows of it may hold.
-    #[serde(default)]
+    #[serde(default, alias = "lockScopes")]
     pub lock_scopes: Vec<String>,
     /// Look at every lock there is.
     #[serde(default)]

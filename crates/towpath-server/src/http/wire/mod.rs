@@ -10,6 +10,7 @@ pub mod decimal;
 pub mod error;
 pub mod functions;
 pub mod health;
+pub(crate) mod lenient;
 pub mod limits;
 pub mod locks;
 pub(crate) mod object;
