@@ -178,6 +178,45 @@ async fn calls_whose_message_was_lost_are_found_when_their_claim_was_served_othe
     assert_eq!(ids(&soon(again).await), [("c-1".to_owned(), 2)], "it came back to the queue, without waiting for the end of its lease");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_handed_to_a_ticket_which_was_served_before_goes_back() {
+    let rig = Rig::start().await;
+    let waiting = rig.wait_for_calls(5);
+    let written = rig.claim_text();
+    rig.submit("c-1").await;
+    let held = soon(waiting).await;
+    assert_eq!(ids(&held), [("c-1".to_owned(), 1)]);
+    // As if the claim were written down again, after a cut subscription, at the moment of the hand-over.
+    until("the claim is withdrawn or used", SOON, || rig.claim_text() != written);
+    rig.server.cli(&["SET", CLAIM, &written]);
+    rig.submit("c-2").await;
+    let again = rig.claim_now(5);
+    assert_eq!(ids(&soon(again).await), [("c-2".to_owned(), 2)], "it came back to the queue, without waiting for the end of its lease");
+    assert_eq!(rig.state("c-1").await, CallState::Running, "what the ticket was served with stays with its worker");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_a_claim_whose_reply_was_lost_go_back_before_their_leases_end() {
+    let rig = Rig::start().await;
+    let functions = [ClaimFunction { function: function("add"), max: 1 }].into();
+    let want = ClaimCalls { worker: worker_id("w1"), functions, max: 1, lease: seconds(600), wait: Duration::ZERO, takes_any: false };
+    // What has to be asked once is asked here.
+    assert_eq!(rig.worker.claim(want.clone()).await.expect("the server is up"), []);
+    rig.submit("c-1").await;
+    rig.server.pause();
+    let lost = rig.worker.claim(want).await;
+    assert!(matches!(lost, Err(StoreError::Unknown(_))), "{lost:?}");
+    rig.server.resume();
+    let waits = async {
+        while rig.count(&["ZCARD", &format!("towpath:running:{TAG}")]) > 0 || rig.state("c-1").await != CallState::Queued {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(SOON, waits).await.expect("it goes back to the queue");
+    let view = rig.caller.call(&call_id("c-1")).await.expect("the server is up").expect("it is kept");
+    assert_eq!((view.call.delivery, view.call.crashes), (1, 0), "it was delivered, and nobody crashed");
+}
+
 /// A worker that is started again under its name, beside the process that had it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_handed_to_another_process_is_not_accepted() {

@@ -9,7 +9,7 @@
 -- gives per section: `A` all are accepted, {`T` or `X`, why} none is or that is not known, or per call: `A` accepted · {`E`, id, record,
 --       request} was taken before · `U` unknown function · `N` no workers · {`O`, backlog, limit} overloaded · `R` came twice, ask again
 -- Calls of a function whose queue is empty are handed to a claim that waits: they run when they are taken.
-local KEYS_EACH, HEADER, FEW_WORDS, WORKERS_ASKED = 9, 6, 4, 4
+local KEYS_EACH, HEADER, FEW_WORDS, WORKERS_ASKED, LEASE_DIGITS = 9, 6, 4, 4, 12
 local now = tonumber(ARGV[2])
 
 -- The claim that calls are handed to, of the first function that was looked at (`false`: there is none), and what it was handed.
@@ -21,7 +21,8 @@ local function find_claim(workers)
   for _, worker in ipairs(redis.pcall('ZRANGE', workers, -WORKERS_ASKED, -1)) do
     local waits = redis.pcall('GET', ARGV[4] .. worker)
     local ticket, process, lease, room = match(type(waits) == 'string' and waits or '', '^(%d+)\t(%w+)\t(%d+)\t(%d+)$')
-    local channel = ticket and ARGV[5] .. process
+    -- A lease of more digits is no time that a process has written.
+    local channel = ticket and #lease <= LEASE_DIGITS and ARGV[5] .. process
     local heard = channel and redis.pcall('PUBSUB', 'NUMSUB', channel)[2]
     if heard and heard > 0 then
       local until_ = string.format('%.0f', now + tonumber(lease))

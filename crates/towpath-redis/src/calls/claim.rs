@@ -259,7 +259,11 @@ impl RedisStore {
             keys.extend([of.calls.as_str(), &of.queue, &of.running, &of.parked, &of.definition, held]);
         }
         // A claim that no replica has is only made again; waiting for replicas could lose the deliveries with the reply.
-        let reply = self.shared.link.run_args(&CLAIM, &keys, &args).await?;
+        let reply = self.shared.link.run_args(&CLAIM, &keys, &args).await;
+        if let Err(StoreError::Unknown(_)) = &reply {
+            self.give_back_unheard(want, asked, now);
+        }
+        let reply = reply?;
         for (wanted, reply) in asked.iter().zip(sections::read("a claim", reply, asked.len())?) {
             let partition = &wanted.partition;
             match reply.and_then(|reply| self.read_claimed(partition, reply, now, changes, taken)) {
@@ -323,6 +327,10 @@ impl RedisStore {
         let call_id = value::call_id(id)?;
         let bytes = |value: Value| Bytes::from(value::into_bytes(value).unwrap_or_default());
         let record = Record::read(&call_id, &bytes(record))?;
+        if record.call.lease_until.is_some_and(|until| until <= self.shared.now()) {
+            // This process stood still meanwhile, and the call may be another worker's by now.
+            return Err(StoreError::Unknown(format!("the lease of call '{call_id}' was over before its delivery was read")));
+        }
         let request = read_request(&partition.function, record.request.as_ref().unwrap_or(&bytes(request)))?;
         if let Some(due) = record.call.due() {
             self.shared.agenda.note(partition, due);

@@ -160,11 +160,13 @@ impl RedisStore {
     }
 
     fn accept_handed(&self, handed: &Handed<'_>) {
-        if handed.process != self.shared.process || !self.shared.claims.accept(handed.ticket) {
+        if handed.process != self.shared.process {
             return;
         }
-        let deliveries: Vec<Delivery> = handed.calls.iter().filter_map(|one| self.handed_delivery(one)).collect();
-        let not_wanted = self.shared.claims.serve_handed(handed.ticket, deliveries);
+        let accepted = self.shared.claims.accept(handed.ticket, handed.calls.iter().map(|one| one.id));
+        let news = handed.calls.iter().zip(accepted.are_new).filter(|(_, is_new)| *is_new);
+        let deliveries: Vec<Delivery> = news.filter_map(|(one, _)| self.handed_delivery(one)).collect();
+        let not_wanted = if accepted.serves { self.shared.claims.serve_handed(handed.ticket, deliveries) } else { deliveries };
         if !not_wanted.is_empty() {
             let (store, worker) = (self.clone(), handed.worker.clone());
             tokio::spawn(async move { store.give_back(&worker, not_wanted).await });

@@ -36,6 +36,7 @@ pub(crate) mod replies;
 pub(crate) mod sections;
 pub(crate) mod submit;
 pub(crate) mod tail;
+mod unheard;
 pub(crate) mod waiters;
 pub(crate) mod waiting;
 

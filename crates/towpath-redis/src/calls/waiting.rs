@@ -78,8 +78,8 @@ impl Drop for Claims {
 pub(super) struct Line {
     pub(super) last_ticket: u64,
     pub(super) claims: VecDeque<WaitingClaim>,
-    /// The latest tickets that calls were handed to.
-    handed: VecDeque<u64>,
+    /// The latest tickets that calls were handed to, and the ids of those calls.
+    handed: VecDeque<(u64, Vec<Box<[u8]>>)>,
     /// How often functions had changed when the partitions of these claims were last determined.
     pub(super) changes: u64,
 }
@@ -90,6 +90,14 @@ pub(super) struct WaitingClaim {
     pub(super) want: Arc<ClaimCalls>,
     pub(super) partitions: Arc<[Wanted]>,
     pub(super) served: oneshot::Sender<Served>,
+}
+
+/// What a ticket is handed.
+pub(super) struct Accepted {
+    /// The ticket is served by these calls. Else it was served by others before.
+    pub(super) serves: bool,
+    /// Of each call, whether it is heard of for the first time.
+    pub(super) are_new: Vec<bool>,
 }
 
 /// What a claim that waited was given.
@@ -173,17 +181,28 @@ impl Claims {
         claim.served.send(served).map_err(|served| served.deliveries)
     }
 
-    /// Whether what was handed to this ticket is heard of for the first time.
-    pub(super) fn accept(&self, ticket: u64) -> bool {
+    /// Calls with these ids were handed to a ticket. Says which of them are heard of for the first time, and whether the ticket is served by
+    /// them: one that was written down again at the moment of its hand-over may be handed calls twice.
+    pub(super) fn accept<'a>(&self, ticket: u64, ids: impl Iterator<Item = &'a [u8]>) -> Accepted {
         let mut line = self.lock();
-        if line.handed.contains(&ticket) {
-            return false;
-        }
-        line.handed.push_back(ticket);
+        let known = line.handed.iter().position(|(known, _)| *known == ticket);
+        let place = known.unwrap_or_else(|| {
+            line.handed.push_back((ticket, Vec::new()));
+            line.handed.len() - 1
+        });
+        let heard_of = &mut line.handed[place].1;
+        let are_new = ids.map(|id| {
+            let is_new = !heard_of.iter().any(|known| **known == *id);
+            if is_new {
+                heard_of.push(id.into());
+            }
+            is_new
+        });
+        let are_new = are_new.collect();
         if line.handed.len() > HANDED_MAX {
             line.handed.pop_front();
         }
-        true
+        Accepted { serves: known.is_none(), are_new }
     }
 
     /// Serves the claim with this ticket with calls that a submit has handed over. Returns those that it did not ask for, or all of them if it
@@ -204,7 +223,7 @@ impl Claims {
     /// The waiting claims that a submit may hand calls to, with their tickets. To a ticket calls are handed once.
     pub(super) fn written_down(&self) -> Vec<(Arc<ClaimCalls>, u64)> {
         let line = self.lock();
-        let may_be_served = |claim: &&WaitingClaim| claim.want.takes_any && !line.handed.contains(&claim.ticket);
+        let may_be_served = |claim: &&WaitingClaim| claim.want.takes_any && !line.handed.iter().any(|(ticket, _)| *ticket == claim.ticket);
         line.claims.iter().filter(may_be_served).map(|claim| (Arc::clone(&claim.want), claim.ticket)).collect()
     }
 

@@ -70,7 +70,15 @@ pub(crate) async fn draw(app: &App, worker: &WorkerId, lease: Duration, deliveri
     let (mut kept, mut back, mut starts_at) = (Vec::with_capacity(deliveries.len()), Vec::new(), claimed_at);
     for delivery in deliveries {
         let function = &delivery.request.function;
-        let turns = app.towpath().turns_of(function).await?;
+        let turns = match app.towpath().turns_of(function).await {
+            Ok(turns) => turns,
+            Err(error) => {
+                // The trouble of one function is not that of another.
+                in_hand.ids.retain(|id| *id != delivery.id);
+                app.towpath().put_back_later(worker, delivery, &error);
+                continue;
+            }
+        };
         app.paced().learn(function, turns.as_ref());
         let turn = match turns {
             Some(turns) => Some(turns.take(1, lease / 4).await),

@@ -61,6 +61,11 @@ impl RequestError {
         }
     }
 
+    /// Whether the server's user of the store lacks a right.
+    pub(crate) fn is_not_allowed_by_store(&self) -> bool {
+        matches!(self, Self::Refused { detail, .. } if detail.code == "store_not_allowed")
+    }
+
     /// Whether it may have happened although no good answer came.
     pub(crate) fn may_have_happened(&self) -> bool {
         match self {

@@ -50,7 +50,8 @@ async fn send_until_taken(session: &Session, batch: Vec<ResultBody>) {
                 pauses.reset();
                 answer.results.iter().for_each(|result| settle(session, result));
             }
-            Err(error) if error.may_pass() || error.is_not_found() => {
+            // A right that the store's user lacks may come back, and what was run must not be run again for it.
+            Err(error) if error.may_pass() || error.is_not_found() || error.is_not_allowed_by_store() => {
                 session.recover(&error, &mut pauses).await;
                 todo.push(batch);
             }
