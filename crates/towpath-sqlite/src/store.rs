@@ -444,7 +444,7 @@ impl InspectStore for SqliteStore {
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
-        self.make(|tx| inspect::probe(tx)).await?;
+        self.make(inspect::probe).await?;
         let (commits, moves) = (self.stats.commits.load(Ordering::Relaxed), self.stats.moves.load(Ordering::Relaxed));
         Ok(StoreStatus {
             location: self.name.clone(),

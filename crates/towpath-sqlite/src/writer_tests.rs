@@ -92,11 +92,11 @@ fn a_failed_move_takes_its_counts_back_without_counting_all_calls_again() {
 fn after_a_full_disk_a_probe_writes_as_much_as_calls_need() {
     let mut writer = writer();
     let bytes = |writer: &Writer| writer.conn.query_row("SELECT octet_length(bytes) FROM filler", [], |row| row.get::<_, i64>(0)).unwrap();
-    run(&mut writer, |tx| crate::inspect::probe(tx)).unwrap();
+    run(&mut writer, crate::inspect::probe).unwrap();
     assert_eq!(bytes(&writer), 0);
     writer.after_failure(&Failed::BeforeCommit(Trouble::Sqlite { code: ffi::SQLITE_FULL, message: "full".into() }));
-    run(&mut writer, |tx| crate::inspect::probe(tx)).unwrap();
+    run(&mut writer, crate::inspect::probe).unwrap();
     assert!(bytes(&writer) > 100_000, "there is room for that");
-    run(&mut writer, |tx| crate::inspect::probe(tx)).unwrap();
+    run(&mut writer, crate::inspect::probe).unwrap();
     assert_eq!(bytes(&writer), 0, "it does not stay");
 }

@@ -25,6 +25,9 @@ const LOOKED_MAX: usize = 5_000;
 /// A record of more bytes is read by itself: a script would hold all of them at once.
 const LONG: usize = 8 * 1024;
 
+/// A call that was found, its sequence, and where it is kept.
+type FoundCall = (u64, CallView, Arc<Partition>);
+
 /// Calls by sequence, the newest last; no more than a page needs.
 struct Newest<'a> {
     filter: &'a CallFilter,
@@ -53,7 +56,7 @@ impl Newest<'_> {
     }
 
     /// What was found, newest first, and where the next page goes on.
-    fn page(self, limit: usize) -> (Vec<(u64, CallView, Arc<Partition>)>, Option<u64>) {
+    fn page(self, limit: usize) -> (Vec<FoundCall>, Option<u64>) {
         let cut = self.cut;
         let found = self.found.into_iter().map(|((sequence, _), (view, partition))| (sequence, view, partition));
         let mut found: Vec<_> = found.filter(|(sequence, ..)| cut.is_none_or(|cut| *sequence >= cut)).collect();
@@ -91,7 +94,7 @@ impl RedisStore {
     }
 
     /// Reads the payloads of what was found one by one, until they are many bytes.
-    async fn with_payloads(&self, found: Vec<(u64, CallView, Arc<Partition>)>, next: Option<u64>) -> Result<Page<CallView>, StoreError> {
+    async fn with_payloads(&self, found: Vec<FoundCall>, next: Option<u64>) -> Result<Page<CallView>, StoreError> {
         let (count, mut items, mut bytes) = (found.len(), Vec::with_capacity(found.len()), 0);
         for (place, (sequence, view, partition)) in found.into_iter().enumerate() {
             let whole = self.wholes(&partition, std::slice::from_ref(&view.call.call_id)).await?.pop().flatten();
