@@ -165,7 +165,7 @@ fn wait_until_queued(server: &Server, call_id: &str) {
 fn usage_errors_exit_2_and_speak_json_when_asked() {
     let server = Server::start();
     server.run(&["call"]).exits(2).says("<NAME>");
-    server.run(&["call", "add", "{}", "--timeout", "30"]).exits(2).says("write a number and a unit");
+    server.run(&["call", "add", "{}", "--timeout", "30x"]).exits(2).says("or a number and a unit");
     let error = run(server.command(&["call", "--json"])).exits(2).error();
     assert_eq!(error["code"], "usage");
 }

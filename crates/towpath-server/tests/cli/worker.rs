@@ -127,7 +127,7 @@ fn a_program_that_calls_its_own_function_does_not_wait_for_its_own_place() {
     let _worker = server.worker("factorial", &["--max-attempts", "1", "--concurrency", "1", "--exec", &script]);
     let answer = server.run(&["call", "factorial", r#"{"n":6}"#, "--timeout", "50s", "--json"]).exits(0).json();
     assert_eq!(answer["data"], 720);
-    let calls = server.run(&["calls", "list", "--function", "factorial", "--json"]).exits(0).json();
+    let calls = server.run(&["calls", "list", "--function", "factorial", "--payloads", "--json"]).exits(0).json();
     let deepest = calls["calls"].as_array().unwrap().iter().map(|call| call["depth"].as_u64().unwrap()).max();
     assert_eq!(deepest, Some(5), "each call knows how deep it is");
 }
