@@ -216,7 +216,7 @@ async fn calls_of_a_claim_whose_reply_was_lost_go_back_before_their_leases_end()
     rig.server.resume();
     until("it goes back to the queue", SOON, || rig.worker_took_and_gave_back());
     let view = rig.caller.call(&call_id("c-1")).await.expect("the server is up").expect("it is kept");
-    assert_eq!((view.call.delivery, view.call.crashes), (1, 0), "it was delivered, and nobody crashed");
+    assert_eq!((view.call.delivery, view.call.crashes), (1, 0), "it was delivered, and no worker crashed");
 }
 
 /// A worker that is started again under its name, beside the process that had it.

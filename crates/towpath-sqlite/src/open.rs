@@ -170,7 +170,7 @@ fn create_private_folder(folder: &Path) -> Result<(), OpenError> {
     made.map_err(|cause| OpenError::NotWritable { path: folder.to_owned(), cause })
 }
 
-/// Makes the database so that nobody else may read it, whatever the folder allows.
+/// Makes the database so that other users cannot read it, whatever the folder allows.
 fn create_private_file(path: &Path) -> Result<(), OpenError> {
     use std::os::unix::fs::OpenOptionsExt;
     let made = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);

@@ -21,7 +21,7 @@ pub(crate) const LOAD: &str = "SELECT fence, lock_id, weight, lease_end_ms, max_
      WHERE kind = ?1 AND scope = ?2 ORDER BY fence";
 const PUT: &str = "INSERT INTO permits (kind, scope, fence, lock_id, weight, lease_end_ms, max_hold_end_ms, execution_id, lease_ms) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (kind, scope, fence) DO UPDATE SET lease_end_ms = ?6, lease_ms = ?9";
-/// What had ended before the store was last used stays so: nobody takes its row away until somebody asks for the scope.
+/// A lease that had ended before the store was last used stays ended: its row is removed only when a process asks for the scope.
 const RENEW_ALL: &str = "UPDATE permits SET lease_end_ms = min(?1 + lease_ms, max_hold_end_ms) WHERE lease_end_ms > ?2";
 const DROP: &str = "DELETE FROM permits WHERE kind = ?1 AND scope = ?2 AND fence = ?3";
 pub(crate) const HELD_BY: &str = "SELECT kind, scope FROM permits WHERE execution_id = ?1 AND lease_end_ms > ?2";
@@ -156,7 +156,7 @@ pub(crate) fn held_by(conn: &Connection, execution_id: &ExecutionId, now: Timest
     Ok(held)
 }
 
-/// Counts every lease from now on, up to its cap: nobody could renew while the store was closed. `used`: when the store was last used.
+/// Counts every lease from now on, up to its cap: no holder could renew while the store was closed. `used`: when the store was last used.
 pub(crate) fn renew_leases(conn: &Connection, now: Timestamp, used: Timestamp) -> Moved<()> {
     conn.execute(RENEW_ALL, [now.as_millis(), used.as_millis()])?;
     Ok(())

@@ -58,7 +58,7 @@ fn a_failed_commit_is_unknown_unless_another_commit_has_overwritten_it() {
     let full = || Failed::InCommit(Trouble::Sqlite { code: ffi::SQLITE_FULL, message: "full".into() });
     assert!(matches!(writer.after_failure(&full()), StoreError::Unavailable(StoreTrouble::Full(_))), "another commit went through");
     writer.conn.pragma_update(None, "query_only", true).unwrap();
-    assert!(matches!(writer.after_failure(&full()), StoreError::Unknown(_)), "nothing can be written, so nobody knows");
+    assert!(matches!(writer.after_failure(&full()), StoreError::Unknown(_)), "nothing can be written, so it is not known");
     let before = Failed::BeforeCommit(Trouble::Sqlite { code: ffi::SQLITE_FULL, message: "full".into() });
     assert!(
         matches!(writer.after_failure(&before), StoreError::Unavailable(StoreTrouble::Full(_))),

@@ -140,9 +140,9 @@ async fn semaphores_and_read_write_locks_are_held_after_a_restart_as_locks_are()
     }
     clock.advance(Duration::from_millis(1));
     for kind in PermitKind::ALL {
-        assert_eq!(holders(&store, kind).await, 0, "nobody has renewed it");
+        assert_eq!(holders(&store, kind).await, 0, "its holder has not renewed it");
     }
-    // Somebody uses the store after that, so what was over stays over.
+    // The store is used after that, so what was over stays over.
     store.probe().await.unwrap();
     store.close().await;
     let store = open(folder.path(), &clock, true);

@@ -1,4 +1,4 @@
-//! Calls that a claim took while its reply was lost: nobody runs them, so they go back instead of waiting for the end of their leases.
+//! Calls that a claim took while its reply was lost: no worker runs them, so they go back instead of waiting for the end of their leases.
 
 use std::sync::Arc;
 use std::time::Duration;
