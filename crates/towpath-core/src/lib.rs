@@ -10,6 +10,7 @@
 //! | [`worker`] | functions, their policies, and the workers that serve them |
 //! | [`limit`] | rules, and the decision [`limit::take`]: how many, in how long, when there is room again |
 //! | [`batch`] | messages gathered per key: when a batch closes, who delivers it, what is sent, what becomes a dead letter |
+//! | [`run`] | what a workflow run is, the decision [`run::step`], the identity of its steps |
 //! | [`inspect`] | the questions people ask: filters, pages, views |
 //! | [`store`] | the traits that a store implements: one method is one atomic move |
 //!
@@ -42,6 +43,7 @@ pub mod lock;
 pub mod names;
 pub mod payload;
 pub mod permit;
+pub mod run;
 pub mod store;
 pub mod time;
 pub mod worker;

@@ -18,13 +18,15 @@ pub enum InvalidName {
         /// What was being named.
         what: &'static str,
     },
-    /// Longer than [`NAME_BYTES_MAX`].
-    #[error("{what} has {bytes} bytes: at most {NAME_BYTES_MAX} are allowed")]
+    /// Longer than names of this kind may be.
+    #[error("{what} has {bytes} bytes: at most {max} are allowed")]
     TooLong {
         /// What was being named.
         what: &'static str,
         /// How long the name is.
         bytes: usize,
+        /// How long it may be.
+        max: usize,
     },
     /// A control character, which would garble keys, logs and terminals.
     #[error("{what} contains the control character U+{code:04X}: remove it")]
@@ -62,7 +64,7 @@ fn check_length(what: &'static str, text: &str) -> Result<(), InvalidName> {
         return Err(InvalidName::Empty { what });
     }
     if text.len() > NAME_BYTES_MAX {
-        return Err(InvalidName::TooLong { what, bytes: text.len() });
+        return Err(InvalidName::TooLong { what, bytes: text.len(), max: NAME_BYTES_MAX });
     }
     Ok(())
 }
@@ -152,9 +154,11 @@ macro_rules! name {
 
 mod batches;
 mod locks;
+mod runs;
 
 pub use batches::{BATCH_KEY_BYTES_MAX, BatchId, BatchKey, BatchToken, BatcherName};
 pub use locks::{ExecutionId, LockId, LockScope, NodeId, RequestId, WaiterId, WorkflowLabel};
+pub use runs::{BuildId, EventName, Reference, Shard, VERSION_BYTES_MAX, WorkflowName, WorkflowVersion};
 
 name!(
     /// What a function is called. Compared as bytes.
@@ -347,7 +351,10 @@ mod tests {
     #[test]
     fn empty_long_and_control_are_refused_and_unicode_is_kept() {
         assert_eq!(FunctionName::new(""), Err(InvalidName::Empty { what: "function name" }));
-        assert_eq!(FunctionName::new("x".repeat(300)), Err(InvalidName::TooLong { what: "function name", bytes: 300 }));
+        assert_eq!(
+            FunctionName::new("x".repeat(300)),
+            Err(InvalidName::TooLong { what: "function name", bytes: 300, max: NAME_BYTES_MAX })
+        );
         assert_eq!(FunctionName::new("a\0b"), Err(InvalidName::Control { what: "function name", code: 0 }));
         assert_eq!(FunctionName::new("a\u{85}b"), Err(InvalidName::Control { what: "function name", code: 0x85 }));
         for name in ["a:b", "a/b", "{a}", "100%", "заказ", "🚢", "metadata", "x".repeat(256).as_str()] {

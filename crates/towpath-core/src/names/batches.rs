@@ -69,7 +69,7 @@ fn check_batch_key(what: &'static str, text: &str) -> Result<(), InvalidName> {
         return Err(InvalidName::Empty { what });
     }
     if text.len() > BATCH_KEY_BYTES_MAX {
-        return Err(InvalidName::TooLong { what, bytes: text.len() });
+        return Err(InvalidName::TooLong { what, bytes: text.len(), max: BATCH_KEY_BYTES_MAX });
     }
     match text.chars().find(|c| c.is_control()) {
         Some(character) => Err(InvalidName::Control { what, code: u32::from(character) }),
@@ -95,7 +95,8 @@ mod tests {
     #[test]
     fn a_batch_key_is_long_enough_for_its_parts_and_has_no_control_characters() {
         assert!(BatchKey::new("я:".repeat(300)).is_ok());
-        assert!(BatchKey::new("x".repeat(BATCH_KEY_BYTES_MAX + 1)).is_err());
+        let refused = BatchKey::new("x".repeat(BATCH_KEY_BYTES_MAX + 1)).unwrap_err();
+        assert!(refused.to_string().ends_with("has 2049 bytes: at most 2048 are allowed"), "{refused}");
         assert!(BatchKey::new("a\u{7}b").is_err() && BatchKey::new("").is_err());
     }
 }

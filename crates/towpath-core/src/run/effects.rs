@@ -1,0 +1,172 @@
+//! What a store writes together with a run's header. It knows no rule: every list here is written as it stands.
+
+use std::sync::Arc;
+
+use super::identity::StepId;
+use super::place::RunId;
+use crate::payload::Payload;
+use crate::time::Timestamp;
+
+/// An entry of a journal. Stores and decisions never read its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What it says.
+    pub kind: EntryKind,
+    /// Of which step.
+    pub step: Option<StepId>,
+    /// The rest, as JSON.
+    pub body: Payload,
+}
+
+/// What an entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    /// The generation begins, with its input.
+    Begin,
+    /// The code has issued a step.
+    Open,
+    /// An attempt of a step that must run at most once begins.
+    Start,
+    /// An attempt of a task has failed and will be repeated.
+    Attempt,
+    /// A step has its result.
+    Done,
+    /// The code has asked which version of itself to follow.
+    Mark,
+    /// A caller wants the run cancelled.
+    Cancel,
+    /// The generation ends.
+    Close,
+}
+
+impl EntryKind {
+    /// All kinds.
+    pub const ALL: [Self; 8] = [Self::Begin, Self::Open, Self::Start, Self::Attempt, Self::Done, Self::Mark, Self::Cancel, Self::Close];
+
+    /// The word used in journals and the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Begin => "begin",
+            Self::Open => "open",
+            Self::Start => "start",
+            Self::Attempt => "attempt",
+            Self::Done => "done",
+            Self::Mark => "mark",
+            Self::Cancel => "cancel",
+            Self::Close => "close",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+
+    /// Whether it asks for new work. A full journal takes no more of these.
+    pub(super) const fn is_new_work(self) -> bool {
+        matches!(self, Self::Open | Self::Start | Self::Mark)
+    }
+
+    /// Whether a task has come further with it, so that its owner is not the one that the run kills.
+    pub(super) const fn is_progress(self) -> bool {
+        matches!(self, Self::Done | Self::Attempt)
+    }
+}
+
+/// A child that is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Child {
+    /// The step of the parent that started it.
+    pub step: StepId,
+    /// Which run it is.
+    pub run_id: RunId,
+    /// The step that waits for it, maybe together with others.
+    pub group: StepId,
+    /// What becomes of it when its parent closes.
+    pub on_close: ClosePolicy,
+}
+
+/// What becomes of an open child when its parent closes or continues as new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClosePolicy {
+    /// It is cancelled.
+    #[default]
+    Cancel,
+    /// It is terminated.
+    Terminate,
+    /// It goes on alone.
+    Abandon,
+}
+
+/// A notice to a run of another place. It is stored with the move that causes it and sent until it has arrived; each kind can arrive twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Post {
+    /// To which run.
+    pub to: RunId,
+    /// What it says.
+    pub kind: PostKind,
+    /// The rest, as JSON.
+    pub body: Payload,
+}
+
+/// What a post says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PostKind {
+    /// Create this child.
+    Create,
+    /// Your child has closed.
+    ChildClosed,
+    /// You are cancelled.
+    Cancel,
+    /// You are terminated.
+    Terminate,
+    /// An event for you.
+    Send,
+}
+
+/// Which facts leave the inbox, whatever their numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Forgotten {
+    /// None.
+    #[default]
+    None,
+    /// All but events and a cancellation: their steps are of the generation that ends.
+    OfSteps,
+    /// All.
+    All,
+}
+
+/// What a store writes together with the header.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Entries to append to the journal. The first one gets the number that the header had for the next one.
+    pub entries: Vec<Entry>,
+    /// The generation ends with these entries, and the next one begins with this entry.
+    pub begins: Option<Entry>,
+    /// The fact that the command brought goes into the inbox, under this number.
+    pub fact: Option<u64>,
+    /// Numbers of facts that leave the inbox.
+    pub consumed: Vec<u64>,
+    /// Facts that leave the inbox besides.
+    pub forgotten: Forgotten,
+    /// Timers of steps to arm.
+    pub armed: Vec<(StepId, Timestamp)>,
+    /// Timers of steps to disarm.
+    pub disarmed: Vec<StepId>,
+    /// All timers of steps are disarmed.
+    pub disarms_all: bool,
+    /// Children that are open from now on.
+    pub children: Vec<Child>,
+    /// The child of this step is not open any more.
+    pub closed_child: Option<StepId>,
+    /// The open children follow their policy: a post for each, and none is open any more.
+    pub children_follow: bool,
+    /// Posts to store and send.
+    pub posts: Vec<Post>,
+    /// The parent is told that this run has closed.
+    pub tells_parent: bool,
+    /// Values that the code has published, by key.
+    pub published: Vec<(Arc<str>, Payload)>,
+    /// The owner should look: there is a fact, or a person has asked for something.
+    pub notifies_owner: bool,
+}
