@@ -1,9 +1,12 @@
 //! What a store writes together with a run's header. It knows no rule: every list here is written as it stands.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::Parent;
 use super::identity::StepId;
-use super::place::RunId;
+use super::place::{RunId, RunPlace};
+use crate::names::{EventName, Reference};
 use crate::payload::Payload;
 use crate::time::Timestamp;
 
@@ -98,30 +101,133 @@ pub enum ClosePolicy {
     Abandon,
 }
 
-/// A notice to a run of another place. It is stored with the move that causes it and sent until it has arrived; each kind can arrive twice.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Post {
-    /// To which run.
-    pub to: RunId,
-    /// What it says.
-    pub kind: PostKind,
-    /// The rest, as JSON.
-    pub body: Payload,
+impl Child {
+    /// What the child is told when its parent closes or continues as new.
+    pub fn follow(&self) -> Option<Post> {
+        let (to, reason) = (self.run_id.clone(), Arc::from("its parent has closed"));
+        match self.on_close {
+            ClosePolicy::Cancel => Some(Post::Cancel { to, reason }),
+            ClosePolicy::Terminate => Some(Post::Terminate { to, reason }),
+            ClosePolicy::Abandon => None,
+        }
+    }
 }
 
-/// What a post says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PostKind {
+/// A notice to another run, maybe in another place. It is stored with the move that causes it and sent until it has arrived. Each kind can
+/// arrive twice without harm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Post {
     /// Create this child.
-    Create,
-    /// Your child has closed.
-    ChildClosed,
+    Create(Box<ChildStart>),
+    /// A child of yours has closed.
+    ChildClosed {
+        /// Its parent.
+        to: RunId,
+        /// The step of the parent that started it.
+        step: StepId,
+        /// Which run it is.
+        run_id: RunId,
+        /// Whether it completed.
+        completed: bool,
+        /// How it ended: the body of the last entry of its journal.
+        outcome: Payload,
+    },
     /// You are cancelled.
-    Cancel,
+    Cancel {
+        /// Which run.
+        to: RunId,
+        /// Why, for people.
+        reason: Arc<str>,
+    },
     /// You are terminated.
-    Terminate,
+    Terminate {
+        /// Which run.
+        to: RunId,
+        /// Why, for people.
+        reason: Arc<str>,
+    },
     /// An event for you.
-    Send,
+    Send {
+        /// Which run.
+        to: RunId,
+        /// What it is called.
+        name: EventName,
+        /// Its data.
+        data: Payload,
+        /// The step that sends it. The same one is the same event.
+        reference: Reference,
+    },
+}
+
+impl Post {
+    /// The run that it is for.
+    pub fn to(&self) -> &RunId {
+        match self {
+            Self::Create(start) => &start.run_id,
+            Self::ChildClosed { to, .. } | Self::Cancel { to, .. } | Self::Terminate { to, .. } | Self::Send { to, .. } => to,
+        }
+    }
+}
+
+/// A child to create.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildStart {
+    /// Which run: it follows from the parent's step.
+    pub run_id: RunId,
+    /// Its workflow, version and shard.
+    pub place: RunPlace,
+    /// The first entry of its journal, with the input.
+    pub begin: Entry,
+    /// How long it can be read after it has closed.
+    pub retain: Duration,
+    /// The run that waits for it.
+    pub parent: Parent,
+}
+
+/// A fact in a run's inbox: what came from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// Its number in the run, from 1.
+    pub number: u64,
+    /// When it came.
+    pub at: Timestamp,
+    /// What it says.
+    pub kind: FactKind,
+}
+
+/// What a fact says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FactKind {
+    /// An event.
+    Event {
+        /// What it is called.
+        name: EventName,
+        /// Its data.
+        data: Payload,
+    },
+    /// The timer of this step is due.
+    TimerDue(StepId),
+    /// A child has closed.
+    ChildClosed {
+        /// The step that started it.
+        step: StepId,
+        /// Whether it completed.
+        completed: bool,
+        /// How it ended.
+        outcome: Payload,
+    },
+    /// A caller wants the run cancelled.
+    Cancel {
+        /// Why, for people.
+        reason: Arc<str>,
+    },
+}
+
+impl FactKind {
+    /// Whether it outlives the generation: it belongs to no step.
+    pub const fn outlives_generation(&self) -> bool {
+        matches!(self, Self::Event { .. } | Self::Cancel { .. })
+    }
 }
 
 /// Which facts leave the inbox, whatever their numbers.

@@ -58,8 +58,11 @@ pub enum RunCommand {
     TimerDue(RunTimer),
     /// A child has closed.
     ChildClosed(ChildEnd),
-    /// Have its code end it, with clean-up.
-    Cancel,
+    /// Have its code end it, with clean-up. A run that was never claimed ends at once.
+    Cancel {
+        /// The last entry of its journal, if it ends at once.
+        entry: Payload,
+    },
     /// End it at once, without running its code.
     Terminate {
         /// The last entry of its journal.
@@ -83,7 +86,10 @@ pub enum RunTimer {
     /// The end of its back-off.
     BackOff,
     /// Its deadline.
-    Deadline,
+    Deadline {
+        /// The last entry of its journal, if it ends at once.
+        entry: Payload,
+    },
     /// [`TERMINATED_AFTER`] its deadline.
     AfterDeadline {
         /// The last entry of its journal.
@@ -175,7 +181,7 @@ pub fn step(run: Run, command: RunCommand, now: Timestamp) -> (Run, Effects, Run
         RunCommand::Send { name, known_as } => send(run, &name, known_as, now),
         RunCommand::TimerDue(timer) => timer_due(run, timer, now),
         RunCommand::ChildClosed(end) => child_closed(run, &end, now),
-        RunCommand::Cancel => cancel(run, now),
+        RunCommand::Cancel { entry } => cancel(run, entry, now),
         RunCommand::Terminate { entry } => terminate(run, entry, now),
         RunCommand::Pause => pause(run),
         RunCommand::Resume => resume(run, now),
@@ -301,7 +307,7 @@ fn timer_due(mut run: Run, timer: RunTimer, now: Timestamp) -> (Run, Effects, Ru
             let effects = Effects { disarmed: vec![step], ..add_fact(&mut run, wakes, now) };
             done(run, effects)
         }
-        RunTimer::Deadline if !run.state.is_closed() && run.deadline.is_some_and(|at| now >= at) => cancel(run, now),
+        RunTimer::Deadline { entry } if !run.state.is_closed() && run.deadline.is_some_and(|at| now >= at) => cancel(run, entry, now),
         RunTimer::AfterDeadline { entry } if !run.state.is_closed() && run.deadline.is_some_and(|at| now >= at + TERMINATED_AFTER) => {
             terminate(run, entry, now)
         }
@@ -318,16 +324,14 @@ fn child_closed(mut run: Run, end: &ChildEnd, now: Timestamp) -> (Run, Effects, 
     done(run, effects)
 }
 
-fn cancel(mut run: Run, now: Timestamp) -> (Run, Effects, RunReply) {
+fn cancel(mut run: Run, entry: Payload, now: Timestamp) -> (Run, Effects, RunReply) {
     let was_never_claimed = run.epoch == Fence::default();
     match run.state {
         state if state.is_closed() => unchanged(run, RunReply::Closed(state)),
         state if run.cancel_requested => unchanged(run, RunReply::Done(state)),
         RunState::Delayed | RunState::Ready if was_never_claimed => {
-            let mut effects = Effects::default();
             run.cancel_requested = true;
-            close(&mut run, &mut effects, RunState::Cancelled, now);
-            done(run, effects)
+            end(run, entry, RunState::Cancelled, now)
         }
         _open => {
             run.cancel_requested = true;
@@ -337,16 +341,21 @@ fn cancel(mut run: Run, now: Timestamp) -> (Run, Effects, RunReply) {
     }
 }
 
-fn terminate(mut run: Run, entry: Payload, now: Timestamp) -> (Run, Effects, RunReply) {
+fn terminate(run: Run, entry: Payload, now: Timestamp) -> (Run, Effects, RunReply) {
     if run.state.is_closed() {
         let state = run.state;
         return unchanged(run, RunReply::Closed(state));
     }
+    end(run, entry, RunState::Terminated, now)
+}
+
+/// Ends the run without its code. Its journal gets a last entry.
+fn end(mut run: Run, entry: Payload, state: RunState, now: Timestamp) -> (Run, Effects, RunReply) {
     let entry = Entry { kind: EntryKind::Close, step: None, body: entry };
     run.entries += 1;
     run.journal_bytes += entry.body.len() as u64;
     let mut effects = Effects { entries: vec![entry], notifies_owner: run.state == RunState::Running, ..Effects::default() };
-    close(&mut run, &mut effects, RunState::Terminated, now);
+    close(&mut run, &mut effects, state, now);
     done(run, effects)
 }
 

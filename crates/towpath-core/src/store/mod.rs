@@ -10,6 +10,7 @@ mod inspect;
 mod limits;
 mod locks;
 mod registry;
+mod runs;
 mod timers;
 
 pub use batches::{BatchNews, BatchSource, BatchStore, BatchWakes, BatcherPut, DrainReply, Drained, DueBatches, StoredBatcher, Swept};
@@ -22,6 +23,10 @@ pub use inspect::InspectStore;
 pub use limits::LimitStore;
 pub use locks::{HeldScope, LockNews, LockStore, LockWakes};
 pub use registry::{ConfigView, Heartbeat, PrepareParams, RegistryStore, SetConfig};
+pub use runs::{
+    ClaimRuns, ClaimedRun, EventSent, FACTS_MAX, FiredRuns, JournalEntry, NewEvent, OnConflict, Reuse, RunCommitted, RunRenewal,
+    RunRequest, RunRequested, RunStore, RunView, StartRun, Started, TakeOverRuns, TakenOver, end_without_code,
+};
 pub use timers::{Fired, TimerStore};
 
 use std::fmt;

@@ -132,7 +132,7 @@ impl Trial {
             Move::Send(name) => kept.send(name, now),
             Move::TimerDue(number) => kept.put(RunCommand::TimerDue(RunTimer::Step(step_id(number))), now),
             Move::BackOffEnds => kept.put(RunCommand::TimerDue(RunTimer::BackOff), now),
-            Move::Cancel => kept.put(RunCommand::Cancel, now),
+            Move::Cancel => kept.put(RunCommand::Cancel { entry: Payload::null() }, now),
             Move::Terminate => kept.put(RunCommand::Terminate { entry: Payload::null() }, now),
             Move::Pause => kept.put(RunCommand::Pause, now),
             Move::Resume => kept.put(RunCommand::Resume, now),
@@ -202,6 +202,9 @@ proptest! {
             let run = &trial.kept.run;
             if says_that_nothing_changed(&reply) {
                 prop_assert_eq!(run, &before);
+            }
+            if matches!(reply, RunReply::Claimed { .. }) {
+                prop_assert!(run.epoch > before.epoch, "each claim has an epoch of its own");
             }
             if before.state.is_closed() {
                 prop_assert_eq!(run, &before, "nothing leaves a closed state");

@@ -153,13 +153,13 @@ fn a_child_that_fails_wakes_a_group_that_does_not_want_to_wait_for_the_others() 
 #[test]
 fn a_cancel_reaches_the_code_of_a_run_that_has_begun_and_ends_one_that_has_not() {
     let mut kept = Kept::new(new_run());
-    assert_eq!(kept.put(RunCommand::Cancel, at(1)), RunReply::Done(RunState::Cancelled));
-    assert_eq!(kept.put(RunCommand::Cancel, at(2)), RunReply::Closed(RunState::Cancelled));
+    assert_eq!(kept.put(RunCommand::Cancel { entry: Payload::null() }, at(1)), RunReply::Done(RunState::Cancelled));
+    assert_eq!(kept.put(RunCommand::Cancel { entry: Payload::null() }, at(2)), RunReply::Closed(RunState::Cancelled));
 
     let mut kept = claimed();
     let _ = kept.commit_now(wait_for(&["paid"]), at(1));
-    assert_eq!(kept.put(RunCommand::Cancel, at(2)), RunReply::Done(RunState::Ready));
-    assert_eq!(kept.put(RunCommand::Cancel, at(3)), RunReply::Done(RunState::Ready));
+    assert_eq!(kept.put(RunCommand::Cancel { entry: Payload::null() }, at(2)), RunReply::Done(RunState::Ready));
+    assert_eq!(kept.put(RunCommand::Cancel { entry: Payload::null() }, at(3)), RunReply::Done(RunState::Ready));
     assert_eq!(kept.inbox.len(), 1, "a second cancel adds nothing");
 }
 
@@ -260,8 +260,8 @@ fn a_delayed_run_starts_at_its_instant_and_a_deadline_ends_it() {
     assert_eq!(kept.put(RunCommand::TimerDue(RunTimer::Start), at(9)), RunReply::Dropped);
     assert_eq!(kept.put(RunCommand::TimerDue(RunTimer::Start), at(10)), RunReply::Done(RunState::Ready));
     let _ = kept.claim("w1", at(11));
-    assert_eq!(kept.put(RunCommand::TimerDue(RunTimer::Deadline), at(19)), RunReply::Dropped);
-    assert_eq!(kept.put(RunCommand::TimerDue(RunTimer::Deadline), at(20)), RunReply::Done(RunState::Running));
+    assert_eq!(kept.put(RunCommand::TimerDue(RunTimer::Deadline { entry: Payload::null() }), at(19)), RunReply::Dropped);
+    assert_eq!(kept.put(RunCommand::TimerDue(RunTimer::Deadline { entry: Payload::null() }), at(20)), RunReply::Done(RunState::Running));
     assert!(kept.run.cancel_requested, "its code is asked to end");
     let after = |entry| RunCommand::TimerDue(RunTimer::AfterDeadline { entry });
     assert_eq!(kept.put(after(Payload::null()), at(79)), RunReply::Dropped);

@@ -1,0 +1,338 @@
+//! The moves of workflow runs. One method is one atomic transition, decided by [`run::step`](crate::run::step).
+//!
+//! A run whose retention is over ([`Run::is_gone`]) does not exist for any of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{Durability, StoreError};
+use crate::lock::Fence;
+use crate::names::{BuildId, EventName, Reference, WorkerId};
+use crate::payload::Payload;
+use crate::run::{Commit, Committed, Entry, Fact, Run, RunId, RunPlace, RunState};
+use crate::time::Timestamp;
+
+/// One page of facts has this many at most.
+pub const FACTS_MAX: usize = 1_000;
+
+/// The moves of runs.
+#[async_trait]
+pub trait RunStore: Send + Sync {
+    /// Creates a run, or finds the one that has its reference. With an event, an open run that has the reference receives it in the same
+    /// move (start or send).
+    async fn start_run(&self, start: StartRun) -> Result<Started, StoreError>;
+
+    /// Gives ready runs to a worker: those that were begun before new ones, but for every eighth claim. Waits up to `wait` for the first one.
+    async fn claim_runs(&self, want: ClaimRuns) -> Result<Vec<ClaimedRun>, StoreError>;
+
+    /// Gives a worker the runs of owners that have been silent for too long.
+    async fn take_over_runs(&self, want: TakeOverRuns) -> Result<TakenOver, StoreError>;
+
+    /// Prolongs claims. One reply per claim, in order.
+    async fn renew_runs(&self, owner: &WorkerId, claims: Vec<(RunId, Fence)>) -> Result<Vec<RunRenewal>, StoreError>;
+
+    /// Takes what an owner has come to, as a whole or not at all.
+    async fn commit_run(&self, run_id: &RunId, commit: Commit) -> Result<RunCommitted, StoreError>;
+
+    /// Puts an event into a run's inbox. A parked run that waits for it is ready again.
+    async fn send_event(&self, run_id: &RunId, event: NewEvent) -> Result<EventSent, StoreError>;
+
+    /// Does what a caller asks of a run from outside.
+    async fn request_run(&self, run_id: &RunId, request: RunRequest) -> Result<RunRequested, StoreError>;
+
+    /// A worker of this build serves these places: runs that did not fit another build are ready again. Returns how many.
+    async fn register_build(&self, build: &BuildId, places: &[RunPlace]) -> Result<u64, StoreError>;
+
+    /// Sends stored posts to their runs, at most so many. Returns how many were sent. A post that was sent is sent no more.
+    async fn send_posts(&self, limit: u32) -> Result<u64, StoreError>;
+
+    /// Fires timers of runs that are due, at most so many. Returns how many were fired, and when the next one is due.
+    async fn fire_runs(&self, limit: u32) -> Result<FiredRuns, StoreError>;
+
+    /// A run, with its reference and how it ended.
+    async fn run(&self, run_id: &RunId) -> Result<Option<RunView>, StoreError>;
+
+    /// Entries of the journal of the run's present generation, from this number on, at most so many bytes, and at least one entry if there is
+    /// one.
+    async fn journal(&self, run_id: &RunId, from: u64, bytes_max: usize) -> Result<Vec<JournalEntry>, StoreError>;
+
+    /// Facts of the run's inbox after this number, [`FACTS_MAX`] at most.
+    async fn facts(&self, run_id: &RunId, after: u64) -> Result<Vec<Fact>, StoreError>;
+
+    /// The values that the run has published, by key.
+    async fn published(&self, run_id: &RunId) -> Result<Vec<(Arc<str>, Payload)>, StoreError>;
+
+    /// Returns when the run has closed or is gone, or after this time.
+    async fn run_closed(&self, run_id: &RunId, wait: Duration) -> Result<(), StoreError>;
+}
+
+/// A run to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartRun {
+    /// The caller made it before sending, so that a resend is the same run.
+    pub run_id: RunId,
+    /// Its workflow, version and shard.
+    pub place: RunPlace,
+    /// The first entry of its journal, with the input.
+    pub begin: Entry,
+    /// What tells its input from another one.
+    pub input_hash: Arc<str>,
+    /// A name by which it is known, unique for its workflow over versions and shards.
+    pub reference: Option<Reference>,
+    /// What becomes of a start whose reference is taken by a run with another input.
+    pub on_conflict: OnConflict,
+    /// Whether a reference can be used again.
+    pub reuse: Reuse,
+    /// How long after the store took it it starts.
+    pub delay: Duration,
+    /// How long after the store took it it is cancelled, if it is still open.
+    pub timeout: Option<Duration>,
+    /// How long it can be read after it has closed.
+    pub retain: Duration,
+    /// An event that the run receives, new or not.
+    pub event: Option<NewEvent>,
+}
+
+/// What becomes of a start whose reference is taken by a run with another input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnConflict {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// It is that run.
+    ReturnExisting,
+}
+
+/// Whether a reference can be used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reuse {
+    /// Not while the run can be read.
+    #[default]
+    Never,
+    /// As soon as the run has closed.
+    AfterClosed,
+}
+
+/// What became of a start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// The run is kept.
+    Created {
+        /// What this acknowledgement is worth.
+        durability: Durability,
+    },
+    /// The same id or reference was started before, with the same input. Nothing new was started.
+    Existing {
+        /// Which run.
+        run_id: RunId,
+        /// Where it stands.
+        state: RunState,
+        /// What became of the event, if there was one.
+        event: Option<EventSent>,
+    },
+    /// The reference is taken by a run with another input. Nothing was done.
+    Conflict {
+        /// Which run.
+        run_id: RunId,
+    },
+}
+
+/// An event to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewEvent {
+    /// What it is called.
+    pub name: EventName,
+    /// Its data.
+    pub data: Payload,
+    /// The same name and reference are the same event.
+    pub reference: Option<Reference>,
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventSent {
+    /// It is in the inbox.
+    Accepted {
+        /// Its number there.
+        number: u64,
+    },
+    /// It came before. Nothing new was done.
+    Duplicate {
+        /// Its number there.
+        number: u64,
+    },
+    /// The inbox is full. Nothing was done.
+    MailboxFull,
+    /// The run has closed. Nothing was done.
+    Closed(RunState),
+    /// There is no such run.
+    NotFound,
+}
+
+/// A worker's request for runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimRuns {
+    /// Which worker.
+    pub worker: WorkerId,
+    /// Of which places.
+    pub places: Arc<[RunPlace]>,
+    /// At most this many.
+    pub max: u32,
+    /// How long the worker may be silent.
+    pub idle: Duration,
+    /// How long to wait for the first run.
+    pub wait: Duration,
+}
+
+/// A run in a worker's hands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimedRun {
+    /// Its header, with the epoch of the claim.
+    pub run: Run,
+    /// The first facts of its inbox, [`FACTS_MAX`] at most.
+    pub facts: Vec<Fact>,
+}
+
+/// A worker's request for runs of silent owners.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakeOverRuns {
+    /// Which worker.
+    pub worker: WorkerId,
+    /// Of which places.
+    pub places: Arc<[RunPlace]>,
+    /// At most this many.
+    pub max: u32,
+    /// How long the worker waits for a silent owner, and may be silent itself.
+    pub idle: Duration,
+    /// How many owners in a row may fall silent before the run is blocked.
+    pub max_deliveries: u32,
+    /// Runs that the worker executes at this moment, whatever their claims say.
+    pub executing: Vec<RunId>,
+}
+
+/// What a look for silent owners brought.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TakenOver {
+    /// Runs that the worker has now.
+    pub claimed: Vec<ClaimedRun>,
+    /// Runs that are blocked because owner after owner fell silent.
+    pub poisoned: Vec<RunId>,
+    /// When the next claim ends, unless its owner renews it.
+    pub next_due: Option<Timestamp>,
+}
+
+/// What became of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunRenewal {
+    /// It holds.
+    Held {
+        /// Until when the worker may be silent.
+        until: Timestamp,
+        /// The number of the latest fact.
+        facts: u64,
+        /// A caller wants the run cancelled.
+        cancel_requested: bool,
+        /// No new task should start.
+        paused: bool,
+    },
+    /// The run is not this worker's any more.
+    Lost,
+}
+
+/// What became of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunCommitted {
+    /// It counts, now or already before.
+    Committed {
+        /// What it has come to.
+        committed: Committed,
+        /// If the run was not parked because of facts that its owner has not read: these, [`FACTS_MAX`] at most.
+        facts: Vec<Fact>,
+    },
+    /// The run is not this worker's any more. Nothing was written.
+    Lost,
+    /// The store has another revision than the owner. Nothing was written; the owner reads the journal again.
+    Stale {
+        /// The revision that the store has.
+        revision: u64,
+    },
+    /// The journal takes no new work. Nothing was written; the owner blocks the run.
+    HistoryFull,
+    /// The run would wait for too many things. Nothing was written.
+    WaitSetTooLarge,
+    /// The run would be parked, and nothing could wake it. Nothing was written.
+    NothingToWaitFor,
+}
+
+/// What a caller asks of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunRequest {
+    /// Have its code end it.
+    Cancel {
+        /// Why, for people.
+        reason: Arc<str>,
+    },
+    /// End it at once, without running its code.
+    Terminate {
+        /// Why, for people.
+        reason: Arc<str>,
+    },
+    /// Start nothing more for it.
+    Pause,
+    /// Go on with it.
+    Resume,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunRequested {
+    /// Done; this is where the run stands.
+    Done(RunState),
+    /// The run had closed before. Nothing was done.
+    Closed(RunState),
+    /// There is no such run.
+    NotFound,
+}
+
+/// What was fired.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FiredRuns {
+    /// How many timers.
+    pub fired: u64,
+    /// When the next one is due. It lies in the past when the limit left timers that are due.
+    pub next_due: Option<Timestamp>,
+}
+
+/// A run as people and programs look at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunView {
+    /// Its header.
+    pub run: Run,
+    /// The name by which it is known.
+    pub reference: Option<Reference>,
+    /// How it ended: the body of the last entry of its journal.
+    pub outcome: Option<Payload>,
+}
+
+/// An entry of a journal as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalEntry {
+    /// Its number, from 0.
+    pub number: u64,
+    /// When it was written. It never decreases within a journal.
+    pub at: Timestamp,
+    /// What it says.
+    pub entry: Entry,
+}
+
+/// The body of the last entry of a run that ended without its code.
+///
+/// ```
+/// let body = towpath_core::store::end_without_code("terminated", "a person said so");
+/// assert_eq!(body.as_str(), r#"{"out":"terminated","reason":"a person said so"}"#);
+/// ```
+pub fn end_without_code(out: &'static str, reason: &str) -> Payload {
+    Payload::from_json(serde_json::json!({ "out": out, "reason": reason }).to_string())
+}
