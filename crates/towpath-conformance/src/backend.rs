@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use towpath_core::batch::Layout;
 use towpath_core::clock::Clock;
-use towpath_core::store::{BatchStore, Store};
+use towpath_core::store::{BatchStore, RunStore, Store};
 
 use crate::model::ModelStore;
 
@@ -38,6 +38,11 @@ pub trait UnderTest: Send + Sync {
 
     /// The batches of the store, where it has any. The cases that need them are a suite of their own, [`batches_suite!`](crate::batches_suite).
     fn batches(&self) -> Option<Arc<dyn BatchStore>> {
+        None
+    }
+
+    /// The runs of the store, where it has any. The cases that need them are a suite of their own, [`runs_suite!`](crate::runs_suite).
+    fn runs(&self) -> Option<Arc<dyn RunStore>> {
         None
     }
 
@@ -87,6 +92,10 @@ impl UnderTest for ModelUnderTest {
     }
 
     fn batches(&self) -> Option<Arc<dyn BatchStore>> {
+        Some(Arc::new(self.store.clone()))
+    }
+
+    fn runs(&self) -> Option<Arc<dyn RunStore>> {
         Some(Arc::new(self.store.clone()))
     }
 

@@ -4,6 +4,7 @@
 
 mod batches;
 mod locks;
+mod runs;
 
 use std::future::Future;
 use std::panic::Location;
@@ -25,6 +26,7 @@ use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, Offer, RegisterWorker};
 
 pub use batches::texts;
+pub use runs::{Execution, RUN_DELIVERIES_MAX};
 
 use crate::backend::{Backend, OldCaller, UnderTest};
 use crate::waiting::Waiting;

@@ -2,12 +2,14 @@
 
 mod batches;
 mod old_callers;
+mod runs;
 
 use std::time::Duration;
 
 pub use batches::all_cases_of_batches;
 use futures_util::future::LocalBoxFuture;
 pub use old_callers::all_cases_of_old_callers;
+pub use runs::all_cases_of_runs;
 
 use crate::backend::Backend;
 use crate::bench::Bench;
@@ -495,13 +497,20 @@ mod tests {
             ("batches_wakes", include_str!("cases/batches/wakes.rs")),
             ("batches_settings", include_str!("cases/batches/settings.rs")),
             ("batches_reopen", include_str!("cases/batches/reopen.rs")),
+            ("runs_start", include_str!("cases/runs/start.rs")),
+            ("runs_claim", include_str!("cases/runs/claim.rs")),
+            ("runs_commit", include_str!("cases/runs/commit.rs")),
+            ("runs_events", include_str!("cases/runs/events.rs")),
+            ("runs_timers", include_str!("cases/runs/timers.rs")),
+            ("runs_children", include_str!("cases/runs/children.rs")),
+            ("runs_requests", include_str!("cases/runs/requests.rs")),
         ];
         let mut written = BTreeSet::new();
         for (room, text) in rooms {
             let names = text.lines().filter_map(|line| line.strip_prefix("pub async fn ")?.split('(').next());
             written.extend(names.map(|name| format!("{room}::{name}")));
         }
-        let lists = [super::all_cases(), super::all_cases_of_old_callers(), super::all_cases_of_batches()];
+        let lists = [super::all_cases(), super::all_cases_of_old_callers(), super::all_cases_of_batches(), super::all_cases_of_runs()];
         let listed: BTreeSet<_> = lists.iter().flatten().map(|case| case.name.to_owned()).collect();
         assert_eq!(listed, written, "add the case to the list in suite.rs");
     }

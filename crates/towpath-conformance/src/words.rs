@@ -2,6 +2,7 @@
 
 mod batches;
 mod locks;
+mod runs;
 
 use std::time::Duration;
 
@@ -15,6 +16,10 @@ pub use batches::{
     BATCH_LEASE, MessageWords, batch_id, batch_key, batch_token, batcher, claim_batch, given_up, message, source, unreadable,
 };
 pub use locks::{LockWords, PermitWords, execution, lock_id, node, of_lock_id, read, request, scope, semaphore, waiter, want, write};
+pub use runs::{
+    RUN_IDLE, RUN_RETAIN, StartWords, build, child, completes, does_not_fit, done, entry, event, event_name, reference, run_id, run_place,
+    start, step, waits_for, waits_for_children, waits_for_timers,
+};
 
 /// A call's id.
 pub fn call_id(text: &str) -> CallId {

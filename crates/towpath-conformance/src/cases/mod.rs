@@ -10,6 +10,7 @@ pub mod permits;
 pub mod rate_limits;
 pub mod registry;
 pub mod reopen;
+pub mod runs;
 pub mod timers;
 
 pub use batches::{
@@ -20,4 +21,8 @@ pub use calls::{answer, cancel, claim, dead_letter, lease, limits, retry, submit
 pub use locks::{
     acquire as locks_acquire, cleanup as locks_cleanup, lease as locks_lease, old_callers as locks_old_callers, queue as locks_queue,
     release as locks_release, turns as locks_turns,
+};
+pub use runs::{
+    children as runs_children, claim as runs_claim, commit as runs_commit, events as runs_events, requests as runs_requests,
+    start as runs_start, timers as runs_timers,
 };

@@ -12,6 +12,7 @@
 //! | `limits` | where a rule's state is kept, and what a reset counts |
 //! | `locks`, `permits` | what an execution holds, when a lock is due |
 //! | `batches` | what counts as open, whose batch is in flight, how lists are paged |
+//! | `runs` | in which order runs are claimed, when a start is the same, when a post has arrived |
 //! | `timers` | which timers are due, and in which order they fire |
 //! | `inspect` | how lists are ordered and paged |
 
@@ -26,6 +27,7 @@ mod old_caller;
 mod permits;
 mod records;
 mod registry;
+mod runs;
 mod timers;
 
 use std::fmt;

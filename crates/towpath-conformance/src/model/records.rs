@@ -14,6 +14,7 @@ use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, REMEMBERED_FOR, WorkerView};
 
 use super::batches::BatchRecords;
+use super::runs::RunRecords;
 
 /// Everything that survives a restart.
 #[derive(Clone)]
@@ -38,6 +39,8 @@ pub(super) struct Records {
     pub(super) permits: BTreeMap<(PermitKind, LockScope), PermitState>,
     /// Batches and batchers.
     pub(super) batches: BatchRecords,
+    /// Runs of workflows.
+    pub(super) runs: RunRecords,
     /// The shared configuration.
     pub(super) config: ConfigView,
     /// What is remembered of rules. Nothing is ever swept: what is over counts for nothing.
@@ -78,6 +81,7 @@ impl Default for Records {
             locks: BTreeMap::new(),
             permits: BTreeMap::new(),
             batches: BatchRecords::default(),
+            runs: RunRecords::default(),
             config: ConfigView { version: 0, value: Payload::null(), updated_at: None },
             limits: BTreeMap::new(),
             limits_noted: BTreeSet::new(),
@@ -104,12 +108,13 @@ impl Records {
         self.calls.insert(self.last_sequence, Record { call, request, progress: None });
     }
 
-    /// Removes the calls whose retention is over. Their ids and the keys that lead to them are free from then on.
+    /// Removes the calls and runs whose retention is over. Their ids and the keys that lead to them are free from then on.
     pub(super) fn remove_gone(&mut self, now: Timestamp) {
         for (_, gone) in self.calls.extract_if(.., |_, record| record.call.is_gone(now)) {
             self.sequences.remove(&gone.call.call_id);
             self.keys.retain(|_, leads_to| *leads_to != gone.call.call_id);
         }
+        self.runs.remove_gone(now);
     }
 
     /// All calls of a function, oldest first.

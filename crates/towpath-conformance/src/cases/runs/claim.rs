@@ -1,0 +1,88 @@
+//! The promises about who executes a run.
+
+use towpath_core::run::{BlockCause, RunState};
+use towpath_core::store::{RunCommitted, RunRenewal, RunRequest};
+
+use crate::bench::{Bench, RUN_DELIVERIES_MAX};
+use crate::words::{completes, done, event, run_id, start, waits_for};
+
+pub async fn a_run_is_given_to_one_worker(t: &mut Bench) {
+    let id = t.started(start("order", 1)).await;
+    let execution = t.execute("w1").await;
+    assert_eq!((&execution.run.run_id, t.run_state(&id).await), (&id, RunState::Running));
+    assert!(t.claim_runs("w2", 10).await.is_empty());
+}
+
+pub async fn a_worker_gets_no_more_than_it_has_room_for_and_of_its_own_places_only(t: &mut Bench) {
+    for number in 1..=3 {
+        t.started(start("order", number)).await;
+    }
+    t.started(start("order@us-east", 4)).await;
+    assert_eq!(t.claim_runs_of("w1", 2, &["order"]).await.len(), 2);
+    assert_eq!(t.claim_runs_of("w1", 10, &["order"]).await.len(), 1);
+    assert_eq!(t.claim_runs_of("w1", 10, &["order", "order@us-east"]).await.len(), 1);
+}
+
+pub async fn runs_are_claimed_in_order_and_those_that_were_begun_before_new_ones(t: &mut Bench) {
+    for number in 1..=3 {
+        t.started(start("order", number)).await;
+    }
+    let mut first = t.claim_runs("w1", 1).await.remove(0);
+    assert_eq!(first.run.run_id, run_id("order", 1));
+    let park = first.commit(Vec::new(), waits_for(&["paid"]));
+    t.committed(&mut first, park).await;
+    t.send(&run_id("order", 1), event("paid", "1")).await;
+    let order: Vec<_> = t.claim_runs("w1", 10).await.into_iter().map(|execution| execution.run.run_id).collect();
+    assert_eq!(order, [1, 2, 3].map(|number| run_id("order", number)), "the woken run comes first");
+}
+
+pub async fn the_run_of_a_silent_owner_is_taken_over_and_its_late_commit_is_refused(t: &mut Bench) {
+    let id = t.started(start("order", 1)).await;
+    let silent = t.execute("w1").await;
+    t.advance_s(14);
+    assert!(t.take_over_runs("w2").await.claimed.is_empty());
+    t.advance_s(1);
+    let mut execution = t.taken_over("w2").await;
+    assert!(execution.run.epoch > silent.run.epoch);
+    assert_eq!(t.renew_run(&silent).await, RunRenewal::Lost);
+    let late = silent.commit(vec![done(1, r#""late""#)], completes());
+    assert_eq!(t.put_commit(&silent, late).await, RunCommitted::Lost);
+    let commit = execution.commit(vec![done(1, r#""once""#)], completes());
+    t.committed(&mut execution, commit).await;
+    assert_eq!(t.journal(&id).await, [r#"{"input":1}"#, r#""once""#]);
+}
+
+pub async fn a_worker_that_renews_is_not_taken_over(t: &mut Bench) {
+    t.started(start("order", 1)).await;
+    let execution = t.execute("w1").await;
+    for _ in 0..4 {
+        t.advance_s(10);
+        assert!(matches!(t.renew_run(&execution).await, RunRenewal::Held { .. }));
+        assert!(t.take_over_runs("w2").await.claimed.is_empty());
+    }
+}
+
+pub async fn a_run_that_its_workers_do_not_survive_is_blocked_until_a_person_resumes_it(t: &mut Bench) {
+    let id = t.started(start("order", 1)).await;
+    t.execute("w1").await;
+    for _ in 0..RUN_DELIVERIES_MAX {
+        t.advance_s(15);
+        t.taken_over("w2").await;
+    }
+    t.advance_s(15);
+    assert_eq!(t.take_over_runs("w2").await.poisoned, [id.clone()]);
+    let view = t.run(&id).await;
+    assert_eq!((view.run.state, view.run.cause), (RunState::Blocked, Some(BlockCause::Poisoned)));
+    t.ask_run(&id, RunRequest::Resume).await;
+    assert_eq!(t.execute("w1").await.run.deliveries, 0);
+}
+
+pub async fn a_restart_keeps_claims_and_their_epochs(t: &mut Bench) {
+    let id = t.started(start("order", 1)).await;
+    let mut execution = t.execute("w1").await;
+    t.reopen().await;
+    assert!(t.claim_runs("w2", 10).await.is_empty());
+    let commit = execution.commit(vec![done(1, "1")], completes());
+    t.committed(&mut execution, commit).await;
+    assert_eq!(t.run_state(&id).await, RunState::Completed);
+}

@@ -1,0 +1,9 @@
+//! The promises about runs of workflows, by what is done to them.
+
+pub mod children;
+pub mod claim;
+pub mod commit;
+pub mod events;
+pub mod requests;
+pub mod start;
+pub mod timers;

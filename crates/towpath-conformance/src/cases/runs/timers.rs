@@ -1,0 +1,74 @@
+//! The promises about timers of runs.
+
+use std::time::Duration;
+
+use towpath_core::run::{Commit, FactKind, RunState, Then, TimerAt};
+use towpath_core::store::StartRun;
+
+use crate::bench::Bench;
+use crate::words::{done, seconds, start, step, waits_for, waits_for_timers};
+
+pub async fn a_sleep_counts_from_its_commit_and_wakes_the_run_once(t: &mut Bench) {
+    let id = t.started(start("order", 1)).await;
+    let mut execution = t.execute("w1").await;
+    t.advance_s(3);
+    let armed = vec![(step(1), TimerAt::After(seconds(10)))];
+    let park = Commit { armed, ..execution.commit(Vec::new(), waits_for_timers()) };
+    t.committed(&mut execution, park).await;
+    t.advance(seconds(10) - Duration::from_millis(1));
+    assert_eq!(t.fire_runs().await, 0);
+    t.advance_ms(1);
+    assert_eq!((t.fire_runs().await, t.fire_runs().await), (1, 0));
+    assert_eq!(t.run_state(&id).await, RunState::Ready);
+    let kinds: Vec<_> = t.execute("w1").await.facts.into_iter().map(|fact| fact.kind).collect();
+    assert_eq!(kinds, [FactKind::TimerDue(step(1))]);
+}
+
+pub async fn a_timer_that_comes_while_the_run_is_executed_is_a_fact(t: &mut Bench) {
+    let id = t.started(start("order", 1)).await;
+    let mut execution = t.execute("w1").await;
+    let armed = vec![(step(1), TimerAt::After(seconds(1)))];
+    let commit = Commit { armed, ..execution.commit(vec![done(9, "1")], Then::Stay) };
+    t.committed(&mut execution, commit).await;
+    t.advance_s(1);
+    assert_eq!(t.fire_runs().await, 1);
+    let park = execution.commit(Vec::new(), waits_for(&["paid"]));
+    assert!(t.committed(&mut execution, park).await.has_facts, "the owner has not seen it");
+    assert_eq!((execution.facts.len(), t.run_state(&id).await), (1, RunState::Running));
+}
+
+pub async fn a_timer_that_was_disarmed_does_not_fire(t: &mut Bench) {
+    let id = t.started(start("order", 1)).await;
+    let mut execution = t.execute("w1").await;
+    let armed = vec![(step(1), TimerAt::After(seconds(1)))];
+    let commit = Commit { armed, ..execution.commit(vec![done(9, "1")], Then::Stay) };
+    t.committed(&mut execution, commit).await;
+    let drops = Commit { disarmed: vec![step(1)], ..execution.commit(Vec::new(), waits_for(&["paid"])) };
+    t.committed(&mut execution, drops).await;
+    t.advance_s(5);
+    assert_eq!((t.fire_runs().await, t.run_state(&id).await), (0, RunState::Waiting));
+}
+
+pub async fn a_deadline_asks_the_code_to_end_and_ends_the_run_a_minute_later(t: &mut Bench) {
+    let id = t.started(StartRun { timeout: Some(seconds(10)), ..start("order", 1) }).await;
+    t.execute("w1").await;
+    t.advance_s(10);
+    assert_eq!(t.fire_runs().await, 1);
+    let view = t.run(&id).await;
+    assert_eq!((view.run.state, view.run.cancel_requested), (RunState::Running, true));
+    t.advance_s(59);
+    assert_eq!(t.fire_runs().await, 0);
+    t.advance_s(1);
+    assert_eq!((t.fire_runs().await, t.run_state(&id).await), (1, RunState::Terminated));
+}
+
+pub async fn timers_survive_a_restart(t: &mut Bench) {
+    let id = t.started(start("order", 1)).await;
+    let mut execution = t.execute("w1").await;
+    let armed = vec![(step(1), TimerAt::After(seconds(10)))];
+    let park = Commit { armed, ..execution.commit(Vec::new(), waits_for_timers()) };
+    t.committed(&mut execution, park).await;
+    t.reopen().await;
+    t.advance_s(10);
+    assert_eq!((t.fire_runs().await, t.run_state(&id).await), (1, RunState::Ready));
+}
