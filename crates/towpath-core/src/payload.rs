@@ -3,6 +3,8 @@
 use std::fmt;
 
 use bytes::Bytes;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
 
 /// JSON text as it came, byte for byte: `1e400`, `-0` and a thirty-digit number survive unchanged.
 ///
@@ -51,5 +53,20 @@ impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Bodies may hold secrets and may be large: a log line shows only how much there is.
         write!(f, "Payload({} bytes)", self.0.len())
+    }
+}
+
+/// Inside other JSON it stands as it is, byte for byte.
+impl Serialize for Payload {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw = RawValue::from_string(self.as_str().to_owned()).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+impl<'a> Deserialize<'a> for Payload {
+    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Ok(Self::from_json(raw.get().to_owned()))
     }
 }

@@ -1,13 +1,16 @@
 //! Wake-ups after a commit. None of them carries truth but an ended call, which is kept by then; losing one costs time, never work.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
+use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc};
 use towpath_core::call::Call;
 use towpath_core::names::{BatcherName, CallId, NodeId, WaiterId, WorkerId};
+use towpath_core::run::RunId;
 use towpath_core::store::{BatchNews, BatchWakes, CallNews, CallWatch, LockNews, LockWakes};
 use towpath_core::time::Timestamp;
 
@@ -18,6 +21,31 @@ pub(crate) struct Ears {
     workers: Mutex<HashMap<WorkerId, Arc<Notify>>>,
     nodes: Mutex<Vec<(NodeId, mpsc::UnboundedSender<WaiterId>)>>,
     dispatchers: Mutex<Vec<(BatcherName, mpsc::UnboundedSender<Timestamp>)>>,
+    runs: Mutex<HashMap<RunId, Weak<Notify>>>,
+}
+
+/// A task that waits for the end of a run. What no task waits for is not kept.
+pub(crate) struct Closing {
+    ears: Arc<Ears>,
+    run_id: RunId,
+    heard: Pin<Box<OwnedNotified>>,
+}
+
+impl Closing {
+    /// Returns when the run has closed.
+    pub(crate) async fn heard(mut self) {
+        self.heard.as_mut().await;
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let mut runs = lock(&self.ears.runs);
+        // This one and no other listens.
+        if runs.get(&self.run_id).is_some_and(|notify| notify.strong_count() <= 1) {
+            runs.remove(&self.run_id);
+        }
+    }
 }
 
 /// One watcher of one call.
@@ -64,6 +92,27 @@ impl Ears {
         for waiter in waiters {
             for (_, node) in lock(&self.nodes).iter().filter(|(node, _)| node.as_str() == waiter.node()) {
                 let _a_node_that_left_asks_no_more = node.send(waiter.clone());
+            }
+        }
+    }
+
+    /// Listens for the end of a run from this moment on.
+    pub(crate) fn listen_for_close(self: &Arc<Self>, run_id: &RunId) -> Closing {
+        let mut runs = lock(&self.runs);
+        let known = runs.get(run_id).and_then(Weak::upgrade);
+        let notify = known.unwrap_or_else(|| {
+            let notify = Arc::new(Notify::new());
+            runs.insert(run_id.clone(), Arc::downgrade(&notify));
+            notify
+        });
+        let heard = Arc::clone(&notify).notified_owned();
+        Closing { ears: Arc::clone(self), run_id: run_id.clone(), heard: Box::pin(heard) }
+    }
+
+    pub(crate) fn tell_closed(&self, closed: &[RunId]) {
+        for run_id in closed {
+            if let Some(notify) = lock(&self.runs).remove(run_id).as_ref().and_then(Weak::upgrade) {
+                notify.notify_waiters();
             }
         }
     }

@@ -22,7 +22,7 @@
 //! | `writer` | the one thread that writes: takes what piled up, one transaction, one commit, then all answers |
 //! | `memory` | what the writer knows by heart: functions, workers, counts; rebuilt from the file whenever in doubt |
 //! | `rows` | records to columns and back |
-//! | `calls`, `claims`, `registry`, `locks`, `permits`, `limits`, `batches`, `timers`, `inspect` | the moves |
+//! | `calls`, `claims`, `registry`, `locks`, `permits`, `limits`, `batches`, `runs`, `timers`, `inspect` | the moves |
 //! | `gone` | removes the rows of calls whose retention is over |
 //! | `waiters` | the queues of locks and permits |
 //! | `ears` | wake-ups after a commit |
@@ -47,6 +47,7 @@ mod permits;
 mod plans;
 mod registry;
 mod rows;
+mod runs;
 mod store;
 mod timers;
 mod trouble;

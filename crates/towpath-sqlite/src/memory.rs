@@ -97,6 +97,10 @@ pub(crate) struct Memory {
     pub(crate) batches: BatchMemory,
     /// When locks that nobody uses were last looked for.
     pub(crate) locks_swept_at: Option<Timestamp>,
+    /// How many claims of runs brought some.
+    pub(crate) run_claims: u64,
+    /// The latest place in a queue of runs that was given out.
+    pub(crate) last_turn: i64,
     /// The disk was full, and has not proved since that it has room.
     pub(crate) was_full: bool,
 }

@@ -1,7 +1,7 @@
 //! Hot statements use an index: a plan that scans a table would be slow only on the day it matters.
 
 use crate::open::{self, Location, OpenOptions};
-use crate::{calls, claims, gone, limits, lists, locks, memory, permits, timers, waiters};
+use crate::{calls, claims, gone, limits, lists, locks, memory, permits, runs, timers, waiters};
 
 fn plan(sql: &str) -> String {
     let opened = open::open(&OpenOptions { location: Location::Memory, owner: String::new(), renew_leases: false }).unwrap();
@@ -85,4 +85,17 @@ fn what_an_execution_holds_is_found_by_its_index() {
 fn permits_and_queues_are_read_in_order_by_their_keys() {
     check(permits::LOAD, "USING PRIMARY KEY (kind=? AND scope=?)");
     check(waiters::LOAD, "USING PRIMARY KEY (kind=? AND scope=?)");
+}
+
+#[test]
+fn runs_are_found_by_their_indexes() {
+    check(runs::QUEUED, "USING COVERING INDEX runs_queued (place=? AND queue=?)");
+    check(runs::CLAIMED, "USING COVERING INDEX runs_claimed (place=? AND expires_ms<?)");
+    check(runs::NEXT_CLAIM_END, "USING COVERING INDEX runs_claimed (place=?");
+    check(runs::STUCK, "USING INDEX runs_stuck (place=?)");
+    check(runs::GONE, "USING COVERING INDEX runs_kept (kept_until_ms<?)");
+    check(runs::DUE, "USING COVERING INDEX run_timers_due (due_ms<?)");
+    check_first(runs::NEXT_DUE, "USING COVERING INDEX run_timers_due");
+    check(runs::JOURNAL, "(run_id=? AND number>?)");
+    check(runs::FACTS, "(run_id=? AND number>?)");
 }

@@ -51,10 +51,12 @@ pub struct SqliteStore {
     functions: watch::Receiver<u64>,
     config: watch::Receiver<u64>,
     pub(crate) batchers: watch::Receiver<u64>,
+    /// Counts runs that came into a queue.
+    pub(crate) runs_queued: watch::Receiver<u64>,
     pub(crate) clock: Arc<dyn Clock>,
     stats: Arc<Stats>,
     name: String,
-    durability: Durability,
+    pub(crate) durability: Durability,
     /// Somebody closed it. A writer that is gone without that has failed.
     closing: AtomicBool,
 }
@@ -92,7 +94,8 @@ impl SqliteStore {
         let (functions, functions_seen) = watch::channel(u64::from(memory.functions().next().is_some()));
         let (config, config_seen) = watch::channel(0);
         let (batchers, batchers_seen) = watch::channel(batchers_version);
-        let signals = Signals { ears: Arc::clone(&ears), due, functions, config, batchers, stats: Arc::clone(&stats) };
+        let (runs_queued, runs_queued_seen) = watch::channel(0);
+        let signals = Signals { ears: Arc::clone(&ears), due, functions, config, batchers, runs_queued, stats: Arc::clone(&stats) };
         let (orders, inbox) = mpsc::channel(ORDERS);
         let name = opened.name.clone();
         let writer = Writer {
@@ -117,6 +120,7 @@ impl SqliteStore {
             functions,
             config,
             batchers: batchers_seen,
+            runs_queued: runs_queued_seen,
             clock,
             stats,
             name: opened.name,

@@ -16,6 +16,7 @@ use towpath_core::call::Call;
 use towpath_core::clock::Clock;
 use towpath_core::ids::DeliveryId;
 use towpath_core::names::{BatcherName, CallId, WaiterId, WorkerId};
+use towpath_core::run::RunId;
 use towpath_core::store::{StoreError, StoreTrouble};
 use towpath_core::time::{Micros, Timestamp};
 
@@ -79,6 +80,10 @@ pub(crate) struct AfterCommit {
     pub(crate) functions_changed: bool,
     pub(crate) config_version: Option<u64>,
     pub(crate) batchers_version: Option<u64>,
+    /// A run came into a queue.
+    pub(crate) runs_queued: bool,
+    /// Runs that have closed.
+    pub(crate) runs_closed: Vec<RunId>,
     /// Records written or rewritten.
     pub(crate) moves: u64,
     /// New calls.
@@ -105,6 +110,7 @@ pub(crate) struct Signals {
     pub(crate) functions: watch::Sender<u64>,
     pub(crate) config: watch::Sender<u64>,
     pub(crate) batchers: watch::Sender<u64>,
+    pub(crate) runs_queued: watch::Sender<u64>,
     pub(crate) stats: Arc<Stats>,
 }
 
@@ -421,6 +427,10 @@ impl Writer {
         if let Some(version) = after.batchers_version {
             signals.batchers.send_replace(version);
         }
+        if after.runs_queued {
+            signals.runs_queued.send_modify(|count| *count += 1);
+        }
+        signals.ears.tell_closed(&after.runs_closed);
     }
 
     /// Gives every served claim its calls. Whoever is gone by now gets none, and the calls go back for the next.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use towpath_conformance::backend::{Backend, UnderTest};
 use towpath_core::clock::Clock;
-use towpath_core::store::{BatchStore, Store};
+use towpath_core::store::{BatchStore, RunStore, Store};
 use towpath_sqlite::{Location, OpenOptions, SqliteStore};
 
 fn open(location: Location, clock: &Arc<dyn Clock>) -> Arc<SqliteStore> {
@@ -40,6 +40,10 @@ impl UnderTest for FileUnderTest {
         Some(Arc::clone(&self.store) as Arc<dyn BatchStore>)
     }
 
+    fn runs(&self) -> Option<Arc<dyn RunStore>> {
+        Some(Arc::clone(&self.store) as Arc<dyn RunStore>)
+    }
+
     async fn reopen(&mut self) {
         self.store.close().await;
         self.store = open(Location::Path(self.folder.path().to_owned()), &self.clock);
@@ -51,6 +55,7 @@ mod on_disk {
 
     towpath_conformance::suite!(OnDisk);
     towpath_conformance::batches_suite!(OnDisk);
+    towpath_conformance::runs_suite!(OnDisk);
     towpath_conformance::differential!(OnDisk, seeds = 200, operations = 300);
     towpath_conformance::limits_differential!(OnDisk, operations = 12_000);
     towpath_conformance::batch_histories!(OnDisk, 8 of 700);
@@ -80,6 +85,10 @@ impl UnderTest for MemoryUnderTest {
 
     fn batches(&self) -> Option<Arc<dyn BatchStore>> {
         Some(Arc::clone(&self.store) as Arc<dyn BatchStore>)
+    }
+
+    fn runs(&self) -> Option<Arc<dyn RunStore>> {
+        Some(Arc::clone(&self.store) as Arc<dyn RunStore>)
     }
 
     async fn reopen(&mut self) {}

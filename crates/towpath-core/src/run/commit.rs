@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::effects::{Child, Effects, Entry, Forgotten, Post};
 use super::identity::StepId;
 use super::state::{BlockCause, RunState};
@@ -121,7 +123,7 @@ impl RunEnd {
 }
 
 /// What a commit has come to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
     /// The revision of the owner's next commit.
     pub revision: u64,
@@ -138,7 +140,7 @@ pub struct Committed {
 }
 
 /// The latest commit of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastCommit {
     /// Who made it.
     pub owner: WorkerId,

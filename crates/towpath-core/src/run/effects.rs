@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::Parent;
 use super::identity::StepId;
 use super::place::{RunId, RunPlace};
@@ -11,7 +13,7 @@ use crate::payload::Payload;
 use crate::time::Timestamp;
 
 /// An entry of a journal. Stores and decisions never read its body.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// What it says.
     pub kind: EntryKind,
@@ -22,7 +24,8 @@ pub struct Entry {
 }
 
 /// What an entry says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum EntryKind {
     /// The generation begins, with its input.
     Begin,
@@ -77,7 +80,7 @@ impl EntryKind {
 }
 
 /// A child that is open.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Child {
     /// The step of the parent that started it.
     pub step: StepId,
@@ -90,7 +93,8 @@ pub struct Child {
 }
 
 /// What becomes of an open child when its parent closes or continues as new.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ClosePolicy {
     /// It is cancelled.
     #[default]
@@ -115,7 +119,8 @@ impl Child {
 
 /// A notice to another run, maybe in another place. It is stored with the move that causes it and sent until it has arrived. Each kind can
 /// arrive twice without harm.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Post {
     /// Create this child.
     Create(Box<ChildStart>),
@@ -170,7 +175,7 @@ impl Post {
 }
 
 /// A child to create.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildStart {
     /// Which run: it follows from the parent's step.
     pub run_id: RunId,
@@ -179,6 +184,7 @@ pub struct ChildStart {
     /// The first entry of its journal, with the input.
     pub begin: Entry,
     /// How long it can be read after it has closed.
+    #[serde(with = "super::as_millis")]
     pub retain: Duration,
     /// The run that waits for it.
     pub parent: Parent,
@@ -196,7 +202,8 @@ pub struct Fact {
 }
 
 /// What a fact says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FactKind {
     /// An event.
     Event {

@@ -14,6 +14,8 @@ mod wait;
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 pub use canonical::{Unencodable, canonical};
 pub use commit::{Commit, Committed, ENTRIES_MAX, JOURNAL_BYTES_MAX, LastCommit, RESULTS_BEYOND_MAX, RunEnd, Then, TimerAt};
 pub use effects::{Child, ChildStart, ClosePolicy, Effects, Entry, EntryKind, Fact, FactKind, Forgotten, Post};
@@ -28,7 +30,7 @@ use crate::names::{BuildId, WorkerId};
 use crate::time::Timestamp;
 
 /// The header of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// Which run.
     pub run_id: RunId,
@@ -65,6 +67,7 @@ pub struct Run {
     /// How many owners in a row fell silent without a result of a task.
     pub deliveries: u32,
     /// How long its owner may be silent.
+    #[serde(with = "as_millis")]
     pub idle: Duration,
     /// Until when its owner may be silent.
     pub expires_at: Option<Timestamp>,
@@ -81,6 +84,7 @@ pub struct Run {
     /// When a run that backs off is ready again.
     pub back_off_until: Option<Timestamp>,
     /// How long it can be read after it has closed.
+    #[serde(with = "as_millis")]
     pub retain: Duration,
     /// The run that waits for it, if it is a child.
     pub parent: Option<Parent>,
@@ -91,7 +95,7 @@ pub struct Run {
 }
 
 /// The run that started a child.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
     /// Which run.
     pub run_id: RunId,
@@ -100,7 +104,8 @@ pub struct Parent {
 }
 
 /// The two queues of a place. Workers look into [`RunQueue::First`] first, and into the other one every eighth time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RunQueue {
     /// New starts.
     New,
@@ -206,6 +211,23 @@ impl Run {
     /// Whether its retention is over. A store then treats it as if it did not exist, whether or not it has removed the bytes.
     pub fn is_gone(&self, now: Timestamp) -> bool {
         self.kept_until().is_some_and(|until| now >= until)
+    }
+}
+
+/// A length as whole milliseconds.
+mod as_millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::time::{from_millis, millis};
+
+    pub(super) fn serialize<S: Serializer>(length: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_i64(millis(*length))
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Duration, D::Error> {
+        i64::deserialize(deserializer).map(from_millis)
     }
 }
 

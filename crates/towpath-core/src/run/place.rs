@@ -22,7 +22,7 @@ const CODE_CHARS: usize = 10;
 const TAIL_CHARS: usize = 26;
 
 /// A workflow in one version, and the shard that its runs are in. Runs of one place share a stream and a Redis Cluster slot.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RunPlace {
     /// Which workflow.
     pub workflow: WorkflowName,

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::identity::StepId;
 use crate::names::EventName;
 use crate::time::Timestamp;
@@ -10,7 +12,7 @@ use crate::time::Timestamp;
 pub const WAIT_SET_MAX: usize = 20_000;
 
 /// What a parked run waits for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitSet {
     /// Names of events.
     pub events: BTreeSet<EventName>,
@@ -21,7 +23,7 @@ pub struct WaitSet {
 }
 
 /// Children that a step waits for together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// How many of them are open.
     pub open: u32,

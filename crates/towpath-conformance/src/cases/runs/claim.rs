@@ -70,7 +70,7 @@ pub async fn a_run_that_its_workers_do_not_survive_is_blocked_until_a_person_res
         t.taken_over("w2").await;
     }
     t.advance_s(15);
-    assert_eq!(t.take_over_runs("w2").await.poisoned, [id.clone()]);
+    assert_eq!(t.take_over_runs("w2").await.poisoned, std::slice::from_ref(&id));
     let view = t.run(&id).await;
     assert_eq!((view.run.state, view.run.cause), (RunState::Blocked, Some(BlockCause::Poisoned)));
     t.ask_run(&id, RunRequest::Resume).await;

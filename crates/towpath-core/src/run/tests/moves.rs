@@ -267,3 +267,31 @@ fn a_delayed_run_starts_at_its_instant_and_a_deadline_ends_it() {
     assert_eq!(kept.put(after(Payload::null()), at(79)), RunReply::Dropped);
     assert_eq!(kept.put(after(Payload::null()), at(80)), RunReply::Done(RunState::Terminated));
 }
+
+#[test]
+fn a_header_survives_its_json_with_all_that_is_in_it() {
+    let mut kept = claimed();
+    kept.run.parent = Some(Parent { run_id: kept.run.run_id.clone(), step: step_id(7) });
+    let groups = BTreeMap::from([(step_id(9), Group { open: 2, fail_fast: true })]);
+    let wait = WaitSet { events: BTreeSet::from([event("paid")]), groups, ..WaitSet::default() };
+    let mut park = kept.commit(Then::Park { wait });
+    park.armed = vec![(step_id(1), TimerAt::At(at(5)))];
+    let _ = kept.put_commit(park, at(1));
+    kept.run.unfit_builds.push(build("a"));
+    let text = serde_json::to_string(&kept.run).unwrap();
+    assert_eq!(serde_json::from_str::<Run>(&text).unwrap(), kept.run);
+}
+
+#[test]
+fn posts_and_facts_survive_their_json_byte_for_byte() {
+    let (to, reason) = (new_run().run_id, Arc::from("why"));
+    let outcome = Payload::from_json("1e400");
+    let closed = Post::ChildClosed { to: to.clone(), step: step_id(1), run_id: to.clone(), completed: true, outcome };
+    for post in [closed, Post::Cancel { to, reason }] {
+        let text = serde_json::to_string(&post).unwrap();
+        assert_eq!(serde_json::from_str::<Post>(&text).unwrap(), post);
+    }
+    let fact = FactKind::Event { name: event("paid"), data: Payload::from_json(r#"{"a":-0,"b":1.0}"#) };
+    let text = serde_json::to_string(&fact).unwrap();
+    assert_eq!(serde_json::from_str::<FactKind>(&text).unwrap(), fact);
+}

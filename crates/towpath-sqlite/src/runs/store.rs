@@ -1,0 +1,131 @@
+//! The store's moves of runs, handed to the writer; what is only read, to the reader.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use towpath_core::lock::Fence;
+use towpath_core::names::{BuildId, WorkerId};
+use towpath_core::payload::Payload;
+use towpath_core::run::{Commit, Fact, RunCommand, RunId, RunPlace, RunReply};
+use towpath_core::store::{
+    ClaimRuns, ClaimedRun, EventSent, FiredRuns, JournalEntry, NewEvent, RunCommitted, RunRenewal, RunRequest, RunRequested, RunStore,
+    RunView, StartRun, Started, StoreError, TakeOverRuns, TakenOver,
+};
+
+use super::rows;
+use crate::store::SqliteStore;
+
+#[async_trait]
+impl RunStore for SqliteStore {
+    async fn start_run(&self, start: StartRun) -> Result<Started, StoreError> {
+        let durability = self.durability;
+        self.make(move |tx| super::start(tx, &start, durability)).await
+    }
+
+    async fn claim_runs(&self, want: ClaimRuns) -> Result<Vec<ClaimedRun>, StoreError> {
+        let until = self.clock.now() + want.wait;
+        let mut queued = self.runs_queued.clone();
+        loop {
+            queued.mark_unchanged();
+            let asked = want.clone();
+            let claimed = self.make(move |tx| super::claim(tx, &asked)).await?;
+            if !claimed.is_empty() || self.clock.now() >= until {
+                return Ok(claimed);
+            }
+            tokio::select! {
+                // The sender lives as long as the writer; without it the next move says so.
+                _changed = queued.changed() => {}
+                () = self.clock.sleep_until(until) => {}
+            }
+        }
+    }
+
+    async fn take_over_runs(&self, want: TakeOverRuns) -> Result<TakenOver, StoreError> {
+        self.make(move |tx| super::take_over(tx, &want)).await
+    }
+
+    async fn renew_runs(&self, owner: &WorkerId, claims: Vec<(RunId, Fence)>) -> Result<Vec<RunRenewal>, StoreError> {
+        let owner = owner.clone();
+        self.make(move |tx| {
+            let mut renewals = Vec::with_capacity(claims.len());
+            for (run_id, epoch) in &claims {
+                let renew = RunCommand::Renew { owner: owner.clone(), epoch: *epoch };
+                renewals.push(match super::put(tx, run_id, renew, None)? {
+                    Some(RunReply::Held { until, facts, cancel_requested, paused }) => {
+                        RunRenewal::Held { until, facts, cancel_requested, paused }
+                    }
+                    _lost => RunRenewal::Lost,
+                });
+            }
+            Ok(renewals)
+        })
+        .await
+    }
+
+    async fn commit_run(&self, run_id: &RunId, commit: Commit) -> Result<RunCommitted, StoreError> {
+        let run_id = run_id.clone();
+        self.make(move |tx| super::commit(tx, &run_id, &commit)).await
+    }
+
+    async fn send_event(&self, run_id: &RunId, event: NewEvent) -> Result<EventSent, StoreError> {
+        let run_id = run_id.clone();
+        self.make(move |tx| super::send(tx, &run_id, &event)).await
+    }
+
+    async fn request_run(&self, run_id: &RunId, request: RunRequest) -> Result<RunRequested, StoreError> {
+        let run_id = run_id.clone();
+        self.make(move |tx| super::request(tx, &run_id, &request)).await
+    }
+
+    async fn register_build(&self, build: &BuildId, places: &[RunPlace]) -> Result<u64, StoreError> {
+        let (build, places) = (build.clone(), places.to_vec());
+        self.make(move |tx| super::register_build(tx, &build, &places)).await
+    }
+
+    async fn send_posts(&self, limit: u32) -> Result<u64, StoreError> {
+        self.make(move |tx| super::send_posts(tx, limit)).await
+    }
+
+    async fn fire_runs(&self, limit: u32) -> Result<FiredRuns, StoreError> {
+        self.make(move |tx| super::fire(tx, limit)).await
+    }
+
+    async fn run(&self, run_id: &RunId) -> Result<Option<RunView>, StoreError> {
+        let (run_id, now) = (run_id.clone(), self.clock.now());
+        self.read(move |conn| {
+            let Some(run) = rows::load(conn, &run_id)?.filter(|run| !run.is_gone(now)) else { return Ok(None) };
+            let last = if run.state.is_closed() { rows::last_entry(conn, &run_id)? } else { None };
+            Ok(Some(RunView { run, reference: rows::reference(conn, &run_id)?, outcome: last.map(|(_, body)| body) }))
+        })
+        .await
+    }
+
+    async fn journal(&self, run_id: &RunId, from: u64, bytes_max: usize) -> Result<Vec<JournalEntry>, StoreError> {
+        let run_id = run_id.clone();
+        self.read(move |conn| rows::journal(conn, &run_id, from, bytes_max)).await
+    }
+
+    async fn facts(&self, run_id: &RunId, after: u64) -> Result<Vec<Fact>, StoreError> {
+        let run_id = run_id.clone();
+        self.read(move |conn| rows::facts(conn, &run_id, after)).await
+    }
+
+    async fn published(&self, run_id: &RunId) -> Result<Vec<(Arc<str>, Payload)>, StoreError> {
+        let run_id = run_id.clone();
+        self.read(move |conn| rows::published(conn, &run_id)).await
+    }
+
+    async fn run_closed(&self, run_id: &RunId, wait: Duration) -> Result<(), StoreError> {
+        let until = self.clock.now() + wait;
+        // Listening begins before the look: an end between the two is heard.
+        let closed = self.ears.listen_for_close(run_id);
+        if self.run(run_id).await?.is_some_and(|view| !view.run.state.is_closed()) {
+            tokio::select! {
+                () = closed.heard() => {}
+                () = self.clock.sleep_until(until) => {}
+            }
+        }
+        Ok(())
+    }
+}
