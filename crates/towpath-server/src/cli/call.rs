@@ -42,8 +42,11 @@ pub(crate) struct CallArgs {
     /// The function's name
     name: String,
     /// Parameters as JSON, @FILE, or - for standard input
-    #[arg(value_name = "JSON", default_value = "{}", allow_hyphen_values = true)]
+    #[arg(value_name = "JSON", default_value = "{}", allow_negative_numbers = true)]
     params: String,
+    /// The item that you are working on, carried along for the worker: JSON or @FILE
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
+    input_item: Option<String>,
     /// The scope in which the function is known
     #[arg(long)]
     scope: Option<String>,
@@ -87,6 +90,7 @@ fn body_of(args: &CallArgs) -> Result<CallBody, Failure> {
     let keep_briefly = !args.detach && args.idempotency_key.is_none();
     Ok(CallBody {
         params: Some(json_text::read_argument("params", &args.params)?),
+        input_item: args.input_item.as_deref().map(|item| json_text::read_argument("input item", item)).transpose()?,
         scope: args.scope.clone(),
         timeout_ms: timeout.map(words::millis),
         call_id: Some(args.call_id.clone().unwrap_or_else(ids::call_id)),

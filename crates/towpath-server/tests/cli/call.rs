@@ -169,3 +169,23 @@ fn usage_errors_exit_2_and_speak_json_when_asked() {
     let error = run(server.command(&["call", "--json"])).exits(2).error();
     assert_eq!(error["code"], "usage");
 }
+
+#[test]
+fn a_misspelt_option_is_named_with_the_closest_one() {
+    let server = Server::start();
+    server.run(&["call", "add", "--detatch"]).exits(2).says("'--detatch'").says("'--detach'");
+    let _worker = server.worker("same", &["--exec", "cat"]);
+    assert_eq!(server.run(&["call", "same", "-5"]).exits(0).stdout, "-5\n", "a negative number is JSON");
+    assert_eq!(server.run_with_input(&["call", "same", "-"], "[1]").exits(0).stdout, "[1]\n");
+}
+
+#[test]
+fn a_call_that_waits_does_not_count_itself() {
+    let server = Server::start();
+    let _worker = server.worker("slowly", &["--exec", &format!("echo up > up; {}", crate::support::UNTIL_GO)]);
+    server.submit("slowly", "{}", &[]);
+    server.line_of("up");
+    let waiting = Beside::start(server.command(&["call", "slowly"]));
+    waiting.remark("waiting: 1 call before it or beside it");
+    server.write("go", "");
+}

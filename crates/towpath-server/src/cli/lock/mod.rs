@@ -54,6 +54,7 @@ enum LockCommand {
     /// Run a program while the lock is held
     Run(run::RunArgs),
     /// List locks that are held or waited for
+    #[command(alias = "list")]
     Ls {
         #[command(flatten)]
         args: ls::LsArgs,
