@@ -28,8 +28,6 @@ impl TimeoutRetries {
     }
 
     /// What to do after a try that failed: `Ok` to call again after [`PAUSE`](Self::PAUSE), or the error that the caller gets.
-    ///
-    /// If an earlier try may have done its work and this one certainly did nothing, the caller gets the earlier one's error.
     pub fn after(&mut self, error: CallError) -> Result<(), CallError> {
         match error {
             CallError::TimedOut { phase, .. } if self.left > 0 => {
@@ -39,9 +37,14 @@ impl TimeoutRetries {
                 }
                 Ok(())
             }
-            _ if has_no_effect(&error) => Err(self.ran.take().unwrap_or(error)),
-            _ => Err(error),
+            other => Err(self.last(other)),
         }
+    }
+
+    /// The error that the caller gets when there is no further try after this one: that of an earlier try, if that one may have done its
+    /// work and this one certainly did nothing.
+    pub fn last(&mut self, error: CallError) -> CallError {
+        if has_no_effect(&error) { self.ran.take().unwrap_or(error) } else { error }
     }
 }
 

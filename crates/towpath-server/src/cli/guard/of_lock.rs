@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::process::{ExitCode, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -13,6 +14,9 @@ use super::program::{End, Guarded, outlive};
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
+
+/// How long the system may take from the end of a terminal to the signal that its owner has ended.
+const NEWS_OF_THE_OWNER: Duration = Duration::from_millis(100);
 
 /// Guards one program, and exits as it does: with its code, or 128 and the signal's number.
 pub(super) async fn guard(words: &[OsString]) -> io::Result<ExitCode> {
@@ -29,16 +33,22 @@ pub(super) async fn guard(words: &[OsString]) -> io::Result<ExitCode> {
         Ok((guarded, _stdin)) => guarded,
         Err(error) => return Ok(not_started(program, &error, json == "yes")),
     };
-    loop {
+    let end = loop {
         tokio::select! {
-            end = guarded.ended() => return Ok(ExitCode::from(code_of(end))),
+            end = guarded.ended() => break end,
             _ = asked_to_end.recv() => guarded.signal(Signal::SIGTERM),
-            _ = end_everything.recv() => break,
+            _ = end_everything.recv() => {
+                guarded.signal(Signal::SIGKILL);
+                below::end_all().await;
+                break End::Signaled(Signal::SIGKILL as i32);
+            }
         }
+    };
+    // A terminal that goes with the owner ends the program a moment before the guard hears of it.
+    if own_group != "yes" && tokio::time::timeout(NEWS_OF_THE_OWNER, end_everything.recv()).await.is_ok() {
+        below::end_all().await;
     }
-    guarded.signal(Signal::SIGKILL);
-    below::end_all().await;
-    Ok(ExitCode::from(code_of(End::Signaled(Signal::SIGKILL as i32))))
+    Ok(ExitCode::from(code_of(end)))
 }
 
 /// Asks the system for SIGUSR1 at the owner's end, and looks whether it had ended before.
