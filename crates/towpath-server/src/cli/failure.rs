@@ -27,7 +27,11 @@ impl Failure {
     pub(crate) fn not_opened(exit: Exit, code: &str, said: &str) -> Self {
         let cause = said.split("work goes on by itself").next().unwrap_or(said).trim_end_matches([' ', ';', ',']);
         let failure = Self::new(exit, code, cause);
-        if cause.len() == said.len() { failure } else { failure.hint("start it again when the store is back; `towpath doctor` looks for the cause") }
+        if cause.len() == said.len() {
+            failure
+        } else {
+            failure.hint("start it again when the store is back; `towpath doctor` looks for the cause")
+        }
     }
 
     /// The input is wrong.

@@ -52,7 +52,7 @@ pub(crate) async fn call(
         let error = tokio::select! {
             biased;
             answered = submitted.answer() => match answered {
-                Ok(answered) => return Ok(Json(to_answer(answered)).into_response()),
+                Ok(answered) => return Ok(Json(to_answer(&answered)).into_response()),
                 Err(error) => error,
             },
             () = patience(&app, until) => return Ok(taken.accepted(&app).await?.into_response()),
@@ -86,7 +86,7 @@ async fn patience(app: &App, until: Option<Timestamp>) {
     }
 }
 
-fn to_answer(answered: Answered) -> CallAnswer {
+fn to_answer(answered: &Answered) -> CallAnswer {
     CallAnswer {
         call_id: answered.call_id.to_string(),
         success: true,

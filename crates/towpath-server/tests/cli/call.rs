@@ -65,7 +65,7 @@ fn parameters_that_do_not_fit_exit_2_and_are_named() {
 fn progress_and_failed_attempts_are_told_while_waiting() {
     let server = Server::start();
     server.run(&["call", "slow", r#"{"seconds":1}"#]).exits(0).says(r#"progress: {"of":1,"seconds":1}"#);
-    server.run(&["call", "flaky"]).exits(0).says("attempt 1 failed: flaky: the first attempt always fails");
+    server.run(&["call", "laggard"]).exits(0).says("attempt 1 failed: flaky: the first attempt always fails");
     let quiet = server.run(&["call", "slow", r#"{"seconds":1}"#, "--json"]).exits(0);
     assert_eq!(quiet.stderr, "", "programs get the result and nothing else");
 }
@@ -193,14 +193,15 @@ fn a_call_that_waits_does_not_count_itself() {
 #[test]
 fn a_call_that_times_out_is_made_again_as_often_as_asked_for() {
     let server = Server::start();
-    let script = format!("echo $TOWPATH_CALL_ID >> runs; if [ $(wc -l < runs) -ge 2 ]; then echo 2; else {}; fi", crate::support::ON_AND_ON);
-    let _worker = server.worker("flaky", &["--exec", &script]);
-    let ran = server.run(&["call", "flaky", "--timeout", "1s", "--retries-on-timeout", "3"]).exits(0).says("calling again in 2 s");
+    let script =
+        format!("echo $TOWPATH_CALL_ID >> runs; if [ $(wc -l < runs) -ge 2 ]; then echo 2; else {}; fi", crate::support::ON_AND_ON);
+    let _worker = server.worker("laggard", &["--exec", &script]);
+    let ran = server.run(&["call", "laggard", "--timeout", "1s", "--retries-on-timeout", "3"]).exits(0).says("calling again in 2 s");
     assert_eq!(ran.stdout, "2\n");
     let runs = std::fs::read_to_string(server.path("runs")).unwrap();
     let ids: Vec<&str> = runs.lines().collect();
     assert!(ids.len() == 2 && ids[0] != ids[1], "each is a call of its own: {ids:?}");
-    server.run(&["call", "flaky", "--retries-on-timeout", "1", "--detach"]).exits(2).says("--detach");
-    server.run(&["call", "flaky", "--retries-on-timeout", "1", "--call-id", "c"]).exits(2).says("--call-id");
-    server.run(&["call", "flaky", "--retries-on-timeout", "11"]).exits(2).says("11");
+    server.run(&["call", "laggard", "--retries-on-timeout", "1", "--detach"]).exits(2).says("--detach");
+    server.run(&["call", "laggard", "--retries-on-timeout", "1", "--call-id", "c"]).exits(2).says("--call-id");
+    server.run(&["call", "laggard", "--retries-on-timeout", "11"]).exits(2).says("11");
 }

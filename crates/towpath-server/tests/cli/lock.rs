@@ -155,7 +155,9 @@ fn a_program_is_ended_when_its_lock_is_lost_unless_it_may_go_on() {
 
 /// A program with a child in a pipe and one in a session of its own; the process ids are in the files.
 fn family() -> String {
-    format!("setsid sh -c 'echo $$ > session.pid; {ON_AND_ON}' & sh -c 'echo $$ > child.pid; {ON_AND_ON}' | cat & echo $PPID > guard.pid; wait")
+    format!(
+        "setsid sh -c 'echo $$ > session.pid; {ON_AND_ON}' & sh -c 'echo $$ > child.pid; {ON_AND_ON}' | cat & echo $PPID > guard.pid; wait"
+    )
 }
 
 fn family_is_gone(server: &Server, members: &[String]) {

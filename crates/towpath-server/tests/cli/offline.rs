@@ -155,7 +155,9 @@ fn without_words_the_commands_are_shown_in_groups() {
 #[test]
 fn a_server_that_cannot_start_promises_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    for words in [&["serve", "--store", "redis://127.0.0.1:1", "--listen", "127.0.0.1:0"][..], &["calls", "ls", "--store", "redis://127.0.0.1:1"]] {
+    for words in
+        [&["serve", "--store", "redis://127.0.0.1:1", "--listen", "127.0.0.1:0"][..], &["calls", "ls", "--store", "redis://127.0.0.1:1"]]
+    {
         let mut command = towpath(folder.path());
         command.args(words);
         let ran = run(command).exits(7).says("cannot be reached").says("start it again when the store is back");

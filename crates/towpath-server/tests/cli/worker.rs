@@ -156,7 +156,8 @@ fn output_that_is_not_utf8_is_an_error_and_base64_if_asked_for() {
 #[test]
 fn the_input_item_reaches_the_program_in_a_file_that_goes_with_it() {
     let server = Server::start();
-    let script = "cat \"$TOWPATH_INPUT_ITEM_FILE\"; echo \"$TOWPATH_INPUT_ITEM_FILE\" >> names; stat -c %a \"$TOWPATH_INPUT_ITEM_FILE\" >> modes";
+    let script =
+        "cat \"$TOWPATH_INPUT_ITEM_FILE\"; echo \"$TOWPATH_INPUT_ITEM_FILE\" >> names; stat -c %a \"$TOWPATH_INPUT_ITEM_FILE\" >> modes";
     let _worker = server.worker("item", &["--max-attempts", "1", "--exec", script]);
     let item = serde_json::json!({ "json": { "text": "x".repeat(200_000) }, "binary": {} });
     server.write("item.json", &item.to_string());

@@ -74,7 +74,7 @@ async fn a_call_that_times_out_is_made_again_if_its_caller_asks_for_that() {
     let work = async {
         let first = worker.claim_one().await;
         let second = worker.claim_one().await;
-        assert_eq!(worker.complete(&second, json!("well")).await, "recorded");
+        assert_eq!(worker.complete(&second, json!("well")).await, "accepted");
         (first["call_id"].clone(), second["call_id"].clone())
     };
     let (answered, (first, second)) = tokio::join!(call, work);

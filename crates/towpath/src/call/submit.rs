@@ -10,10 +10,10 @@ use towpath_core::time::Timestamp;
 
 use super::closest::closest_names;
 use super::{DEPTH_MAX, NewCall, SubmittedCall, TimeoutRetries};
+use crate::Towpath;
 use crate::engine::backoff::Backoff;
 use crate::error::CallError;
 use crate::functions::KnownFunction;
-use crate::Towpath;
 
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3_600);

@@ -209,9 +209,8 @@ struct Program {
 fn start(words: &[String], held: &Held<'_>, out: Output) -> Result<Program, Failure> {
     let own_group = !std::io::stdin().is_terminal();
     guard::adopt_orphans();
-    let guard = guard::of_lock(own_group, out.is_json()).and_then(|mut guard| {
-        guard.args(words).env("TOWPATH_FENCE", held.fence.to_string()).env("TOWPATH_LOCK_ID", &held.lock_id).spawn()
-    });
+    let guard = guard::of_lock(own_group, out.is_json())
+        .and_then(|mut guard| guard.args(words).env("TOWPATH_FENCE", held.fence.to_string()).env("TOWPATH_LOCK_ID", &held.lock_id).spawn());
     let guard = guard.map_err(|error| {
         Failure::usage("program_not_started", format!("the program '{}' cannot be started: {error}", words[0])).field("cmd")
     })?;

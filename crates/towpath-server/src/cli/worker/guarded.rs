@@ -44,12 +44,8 @@ impl Guarded {
         ours.set_nonblocking(true)?;
         let mut socket = UnixStream::from_std(ours)?;
         // A group of its own: what is sent to the worker's group must not end the guard before the worker.
-        let spawned = guard
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn();
+        let spawned =
+            guard.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn();
         drop(guard); // with its copy of the guard's end of the socket
         let mut guard = spawned?;
         let streams = Streams { stdout: guard.stdout.take(), stderr: guard.stderr.take() };
