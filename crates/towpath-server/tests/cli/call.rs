@@ -65,7 +65,7 @@ fn parameters_that_do_not_fit_exit_2_and_are_named() {
 fn progress_and_failed_attempts_are_told_while_waiting() {
     let server = Server::start();
     server.run(&["call", "slow", r#"{"seconds":1}"#]).exits(0).says(r#"progress: {"of":1,"seconds":1}"#);
-    server.run(&["call", "laggard"]).exits(0).says("attempt 1 failed: flaky: the first attempt always fails");
+    server.run(&["call", "flaky"]).exits(0).says("attempt 1 failed: flaky: the first attempt always fails");
     let quiet = server.run(&["call", "slow", r#"{"seconds":1}"#, "--json"]).exits(0);
     assert_eq!(quiet.stderr, "", "programs get the result and nothing else");
 }
