@@ -63,7 +63,7 @@ fn a_result_that_the_store_did_not_allow_is_sent_again_and_the_call_runs_once() 
     assert!(cut_off["message"].as_str().unwrap().contains("right"), "{cut_off}");
     worker.event("the end of the program", |event| event["event"] == "ended" && event["result"] == "ok");
     redis.cli(&["ACL", "SETUSER", "default", "allkeys"]);
-    assert_eq!(server.run(&["calls", "wait", &id]).exits(0).stdout, "42\n");
+    assert_eq!(server.run(&["calls", "wait", &id, "--timeout", "50s"]).exits(0).stdout, "42\n");
     assert_eq!(std::fs::read_to_string(server.path("runs")).unwrap(), "run\n", "it ran once");
     let call = server.call(&id);
     assert_eq!((&call["attempt"], &call["crashes"], &call["failures"]), (&json!(1), &json!(0), &json!(0)));
