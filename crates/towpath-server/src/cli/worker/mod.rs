@@ -176,10 +176,15 @@ impl Crew {
         let stop_claiming = CancellationToken::new();
         let (results, outgoing) = mpsc::channel(64);
         let running = TaskTracker::new();
-        let (session_, running_) = (Arc::clone(session), running.clone());
-        let (concurrency, output) = (args.concurrency, args.output);
-        let claimer = Arc::new(Claimer { session: session_, program, concurrency, output, results, running: running_ });
-        let claiming = tokio::spawn(claimer.run(stop_claiming.clone()));
+        let claimer = Claimer {
+            session: Arc::clone(session),
+            program,
+            concurrency: args.concurrency,
+            output: args.output,
+            results,
+            running: running.clone(),
+        };
+        let claiming = tokio::spawn(Arc::new(claimer).run(stop_claiming.clone()));
         let delivering = tokio::spawn(results::deliver(Arc::clone(session), outgoing));
         let beating = tokio::spawn({
             let session = Arc::clone(session);
