@@ -1,6 +1,6 @@
 //! `towpath worker --exec`: what a program gets, what becomes of what it writes, how many run at once.
 
-use crate::support::{Server, UNTIL_GO, run, wait_for};
+use crate::support::{Beside, Server, UNTIL_GO, run, wait_for};
 
 #[test]
 fn the_example_of_the_help_works() {
@@ -166,7 +166,10 @@ fn the_input_item_reaches_the_program_in_a_file_that_goes_with_it() {
     assert_eq!(server.line_of("modes"), "600");
     let file = server.line_of("names");
     wait_for("the file to be removed", || (!std::path::Path::new(&file).exists()).then_some(()));
-    let _without = server.worker("without", &["--exec", "echo \"<$TOWPATH_INPUT_ITEM_FILE>\""]);
-    assert_eq!(server.run(&["call", "without"]).exits(0).stdout, "\"<>\"\n");
+    // A worker that is itself the program of another worker's call.
+    let mut inner = server.command(&["worker", "without", "--json", "--exec", "echo \"<$TOWPATH_INPUT_ITEM_FILE>\""]);
+    inner.env("TOWPATH_INPUT_ITEM_FILE", "/of/another/call");
+    let _without = Beside::start(inner);
+    assert_eq!(server.run(&["call", "without", "--wait-for-function", "50s"]).exits(0).stdout, "\"<>\"\n");
     server.run(&["call", "item", "--input-item", "{"]).exits(2).says("input item is not JSON");
 }

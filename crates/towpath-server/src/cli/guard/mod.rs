@@ -31,7 +31,8 @@ const OF_LOCK: &str = "lock";
 /// A guard for a program of a worker. Its standard input is a socket, see `of_worker`.
 pub(crate) fn of_worker() -> std::io::Result<Command> {
     let mut command = this_program()?;
-    command.arg(OF_WORKER);
+    // A worker may be a program of another worker, whose input item is not this call's.
+    command.arg(OF_WORKER).env_remove(item_file::ItemFile::VARIABLE);
     Ok(command)
 }
 
