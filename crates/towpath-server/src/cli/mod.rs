@@ -97,7 +97,7 @@ pub(crate) fn main() -> ExitCode {
     }
     let mut command = groups::in_groups(Cli::command());
     if std::env::args_os().len() <= 1 {
-        let _nobody_listens = command.print_help(); // a question, not a mistake
+        let _unread = command.print_help(); // a question, not a mistake
         return Exit::Done.into();
     }
     let cli = match command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {

@@ -19,7 +19,7 @@ impl Output {
         Self { json, goes_on: false }
     }
 
-    /// For a process that serves or holds something: it goes on when nobody reads its output any more.
+    /// For a process that serves or holds something: it goes on when its output has no reader any more.
     pub(crate) const fn without_readers(self) -> Self {
         Self { goes_on: true, ..self }
     }
@@ -67,7 +67,7 @@ impl Output {
 
     /// One line on standard error. If it cannot be written, the exit code still says how the command ended.
     pub(crate) fn error_line(self, text: &str) {
-        let _nobody_reads = put(&mut anstream::stderr().lock(), text);
+        let _unread = put(&mut anstream::stderr().lock(), text);
     }
 
     /// Aligned columns without borders.

@@ -35,8 +35,8 @@ calls, and is refused. Who can live with that says --durability memory.
 
 SIGTERM, Ctrl-C or a closed terminal (SIGHUP) stops in good order within
 --drain-timeout; a second signal stops at once. Nothing that was accepted is
-lost either way. Under nohup a closed terminal stops nothing. Log lines that
-nobody reads any more are dropped.
+lost either way. Under nohup a closed terminal stops nothing. If standard error
+is closed, log lines are dropped and the server goes on.
 
 Environment: TOWPATH_STORE, TOWPATH_DURABILITY, TOWPATH_LISTEN, TOWPATH_CONFIG,
 TOWPATH_API_KEYS (separated by commas), TOWPATH_WEBHOOK_SECRET, TOWPATH_LOG

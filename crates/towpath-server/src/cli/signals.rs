@@ -44,7 +44,7 @@ impl Signals {
     }
 }
 
-/// Whether this process was started to ignore SIGHUP. Linux shows it; elsewhere nobody is asked.
+/// Whether this process was started to ignore SIGHUP. Linux shows it; on other systems the answer is no.
 fn hang_up_is_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

@@ -109,7 +109,7 @@ fn a_closed_terminal_stops_a_server_in_good_order() {
 }
 
 #[test]
-fn a_server_whose_log_nobody_reads_answers_every_request() {
+fn a_server_whose_log_has_no_reader_answers_every_request() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = towpath(folder.path());
     command.args(["dev", "--listen", "127.0.0.1:0", "--json"]).env("TOWPATH_LOG", "debug");

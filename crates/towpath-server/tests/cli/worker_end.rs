@@ -91,7 +91,7 @@ fn under_nohup_a_closed_terminal_ends_nothing() {
 }
 
 #[test]
-fn a_worker_goes_on_when_nobody_reads_its_output_any_more() {
+fn a_worker_goes_on_when_its_output_has_no_reader_any_more() {
     for json in [&[][..], &["--json"]] {
         let server = Server::start();
         let script = format!("echo run >> runs; echo up > up; {UNTIL_GO}; echo a remark >&2; echo 42");

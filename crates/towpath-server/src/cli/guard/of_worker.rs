@@ -139,7 +139,7 @@ pub(super) async fn guard(words: &[OsString]) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells how the program ended; returns when nothing is left of it, or nobody listens.
+/// Tells how the program ended; returns when nothing is left of it, or the worker has closed the socket.
 async fn tell(program: &mut Guarded, worker: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
     worker.write_all(&Told::Started.bytes()).await?;
     let told = match program.ended().await {

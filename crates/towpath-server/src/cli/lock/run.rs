@@ -107,7 +107,7 @@ pub(super) async fn run(client: &Client, out: Output, args: RunArgs, program_cod
     let status =
         ended.map_err(|error| Failure::new(Exit::Failed, "program_unwatched", format!("the program cannot be watched: {error}")))?;
     if status.code().is_none() {
-        guard::end_all().await; // somebody ended the guard, which cannot end the program any more
+        guard::end_all().await; // the guard was killed and cannot end the program any more
     }
     let still_ours = lost.is_none() && held.release().await?;
     if !still_ours {

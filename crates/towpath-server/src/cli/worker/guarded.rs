@@ -66,7 +66,7 @@ impl Guarded {
         }
     }
 
-    /// Waits for the program's end. An error means that its guard was ended by someone else.
+    /// Waits for the program's end. An error means that its guard was killed.
     pub(crate) async fn ended(&mut self) -> io::Result<ExitStatus> {
         if let Some(status) = self.ended {
             return Ok(status);

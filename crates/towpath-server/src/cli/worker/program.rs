@@ -67,7 +67,7 @@ pub(crate) enum Ending {
     Stopped(Stop),
     /// It could not be started.
     NotStarted(io::Error),
-    /// Its guard was ended by someone else, so it was stopped.
+    /// Its guard was killed, so the program was stopped.
     Unguarded(io::Error),
 }
 
