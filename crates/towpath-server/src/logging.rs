@@ -32,6 +32,8 @@ impl FromStr for LogFormat {
 pub fn begin(format: LogFormat, filter: &str) -> Result<(), ParseError> {
     let filter = EnvFilter::builder().parse(filter)?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    // A line that cannot be written is dropped. Reporting that on the same closed pipe would panic, in the middle of a request.
+    let lines = lines.log_internal_errors(false);
     let begun = match format {
         LogFormat::Text => {
             use std::io::IsTerminal;

@@ -1,5 +1,6 @@
 //! Calling: what a call is made of, how it is submitted, and how its outcome comes back.
 
+mod again;
 mod builder;
 mod closest;
 mod patience;
@@ -15,6 +16,7 @@ use towpath_core::payload::Payload;
 use towpath_core::store::{CallWatch, Durability};
 use towpath_core::time::Timestamp;
 
+pub use again::TimeoutRetries;
 pub use builder::{CallBuilder, CallHandle};
 pub(crate) use patience::Patience;
 pub(crate) use submit::TIMEOUT_WAITED;
@@ -46,6 +48,9 @@ pub struct NewCall {
     pub wait_for_function: Duration,
     /// Refuse at once when no healthy worker serves the function.
     pub fail_without_workers: bool,
+    /// How often to call again, as a new call, when it times out; 0 to 10, see [`TimeoutRetries`]. Default: 0. Not for a detached call, nor
+    /// with an id or a key of its own, which would be the same call again.
+    pub retries_on_timeout: u32,
     /// How long its outcome is kept, 1 ms to 30 days. Default: 10 min; 24 h when detached or with an idempotency key.
     pub retain: Option<Duration>,
     /// How many calls are above it; 0 for a call from outside.
@@ -72,6 +77,7 @@ impl NewCall {
             detached: false,
             wait_for_function: Self::WAIT_FOR_FUNCTION,
             fail_without_workers: false,
+            retries_on_timeout: 0,
             retain: None,
             depth: 0,
             parent: None,

@@ -69,7 +69,7 @@ pub mod testing;
 mod towpath;
 mod worker;
 
-pub use call::{Answered, CallBuilder, CallHandle, NewCall, SubmittedCall, Wait};
+pub use call::{Answered, CallBuilder, CallHandle, NewCall, SubmittedCall, TimeoutRetries, Wait};
 pub use clock::SystemClock;
 pub use config::ConfigWatch;
 pub use context::CallContext;

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use towpath::TimeoutRetries;
 use towpath_server::http::wire::calls::{CallAccepted, CallBody};
+use towpath_server::http::wire::error::Effect;
 use towpath_server::http::wire::functions::{FunctionBody, ScopeQuery};
 
 use super::client::{Ask, Client, RequestError, routes};
@@ -33,7 +35,9 @@ Examples:
   id=$(towpath call report --detach)             goes on by itself; later:
   towpath calls wait $id
   towpath call charge @c.json --idempotency-key order-17
-                                                 sent twice, it runs once";
+                                                 sent twice, it runs once
+  towpath call quote @q.json --timeout 15s --retries-on-timeout 3
+                                                 up to four calls, 2 s apart";
 
 /// Call a function and print its answer
 #[derive(Args, Debug)]
@@ -42,8 +46,11 @@ pub(crate) struct CallArgs {
     /// The function's name
     name: String,
     /// Parameters as JSON, @FILE, or - for standard input
-    #[arg(value_name = "JSON", default_value = "{}", allow_hyphen_values = true)]
+    #[arg(value_name = "JSON", default_value = "{}", allow_negative_numbers = true)]
     params: String,
+    /// The item that you are working on, carried along for the worker: JSON or @FILE
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
+    input_item: Option<String>,
     /// The scope in which the function is known
     #[arg(long)]
     scope: Option<String>,
@@ -62,16 +69,53 @@ pub(crate) struct CallArgs {
     /// How long to wait for a function that is not known yet
     #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = words::parse_length)]
     wait_for_function: Duration,
+    /// Call again, as a new call two seconds later, when the call times out; what ran may run twice
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["detach", "call_id", "idempotency_key"],
+        value_parser = clap::value_parser!(u32).range(0..=i64::from(TimeoutRetries::MAX)))]
+    retries_on_timeout: u32,
     /// Fail at once when no healthy worker serves the function
     #[arg(long)]
     no_wait_for_workers: bool,
 }
 
 pub(crate) async fn run(client: &Client, out: Output, args: CallArgs) -> Result<Exit, Failure> {
-    let body = body_of(&args)?;
+    let mut body = body_of(&args)?;
+    let mut retries = Retries { left: args.retries_on_timeout, ran: None };
+    loop {
+        let failure = match once(client, out, &args, body.clone()).await {
+            Err(failure) if failure.detail.code == "call_timed_out" && retries.left > 0 => failure,
+            Err(failure) => return Err(retries.last(failure)),
+            ended => return ended,
+        };
+        retries.left -= 1;
+        out.note(&format!("{}; calling again in {}", failure.detail.message, words::length(TimeoutRetries::PAUSE)));
+        retries.ran = (failure.detail.effect == Effect::Unknown).then_some(failure).or(retries.ran);
+        tokio::select! {
+            () = time::sleep(TimeoutRetries::PAUSE) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
+        }
+        body.call_id = Some(ids::call_id());
+    }
+}
+
+/// The time-outs that are borne, as `TimeoutRetries` of the library counts them.
+struct Retries {
+    left: u32,
+    /// The last try that timed out while it ran.
+    ran: Option<Failure>,
+}
+
+impl Retries {
+    /// What is told in the end: a try that may have run is not hidden by one that did nothing.
+    fn last(self, failure: Failure) -> Failure {
+        if failure.detail.effect == Effect::None { self.ran.unwrap_or(failure) } else { failure }
+    }
+}
+
+async fn once(client: &Client, out: Output, args: &CallArgs, body: CallBody) -> Result<Exit, Failure> {
     let call_id = body.call_id.clone().unwrap_or_default();
     tokio::select! {
-        ended = submit_and_wait(client, out, &args, body) => ended,
+        ended = submit_and_wait(client, out, args, body) => ended,
         _ = tokio::signal::ctrl_c() => {
             out.note(&format!(
                 "call {call_id} goes on without you: look at it with `towpath calls show {call_id}`, \
@@ -87,6 +131,7 @@ fn body_of(args: &CallArgs) -> Result<CallBody, Failure> {
     let keep_briefly = !args.detach && args.idempotency_key.is_none();
     Ok(CallBody {
         params: Some(json_text::read_argument("params", &args.params)?),
+        input_item: args.input_item.as_deref().map(|item| json_text::read_argument("input item", item)).transpose()?,
         scope: args.scope.clone(),
         timeout_ms: timeout.map(words::millis),
         call_id: Some(args.call_id.clone().unwrap_or_else(ids::call_id)),

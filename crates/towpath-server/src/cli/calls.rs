@@ -41,7 +41,8 @@ pub(crate) struct CallsArgs {
 #[derive(Subcommand, Debug)]
 enum CallsCommand {
     /// List calls, newest first (the default)
-    List(ListArgs),
+    #[command(alias = "list")]
+    Ls(ListArgs),
     /// Show one call
     Show(IdArgs),
     /// Wait for a call's end and print its data
@@ -90,12 +91,12 @@ struct WaitArgs {
 }
 
 pub(crate) async fn run(client: &Client, out: Output, args: CallsArgs) -> Result<Exit, Failure> {
-    // Clap could refuse this itself, but then it would refuse `towpath calls --json list` too.
+    // Clap could refuse this itself, but then it would refuse `towpath calls --json ls` too.
     if args.command.is_some() && args.list != ListArgs::default() {
-        return Err(Failure::usage("usage", "options that choose calls stand behind `list`, or without any other word"));
+        return Err(Failure::usage("usage", "options that choose calls stand behind `ls`, or without any other word"));
     }
-    match args.command.unwrap_or(CallsCommand::List(args.list)) {
-        CallsCommand::List(args) => list(client, out, &args).await,
+    match args.command.unwrap_or(CallsCommand::Ls(args.list)) {
+        CallsCommand::Ls(args) => list(client, out, &args).await,
         CallsCommand::Show(args) => show(client, out, &args.call_id).await,
         CallsCommand::Wait(args) => wait(client, out, &args).await,
         CallsCommand::Cancel(args) => cancel(client, out, &args.call_id).await,

@@ -37,7 +37,7 @@ enum ConfigCommand {
     /// Replace the configuration
     Set {
         /// The new value as JSON, @FILE, or - for standard input
-        #[arg(value_name = "JSON", allow_hyphen_values = true)]
+        #[arg(value_name = "JSON", allow_negative_numbers = true)]
         value: String,
         /// Only if the version still is this
         #[arg(long, value_name = "N")]

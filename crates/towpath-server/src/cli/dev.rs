@@ -21,7 +21,7 @@ Examples:
   towpath dev --listen 127.0.0.1:9000 --data /tmp/play
   towpath dev --store memory:   forgets everything when it stops";
 
-/// Run everything on one machine: a server with an embedded store and some functions to play with
+/// Run everything on one machine, with functions to play with
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DevArgs {
@@ -37,6 +37,7 @@ pub(crate) struct DevArgs {
 }
 
 pub(crate) async fn run(globals: &Globals, out: Output, args: DevArgs) -> Result<Exit, Failure> {
+    let out = out.without_readers();
     hosting::begin_logging(if out.is_json() { LogFormat::Json } else { LogFormat::Text }, "warn")?;
     let store = globals.store.clone().unwrap_or_else(|| format!("sqlite:{}", args.data.display()));
     let settings = Settings {

@@ -27,12 +27,12 @@ deliver it failed. Ids are found in both; filters mean calls, or with --batcher
 or --batches those of batches.
 
 Examples:
-  towpath dlq list                             what was given up, and why
+  towpath dlq ls                               what was given up, and why
   towpath dlq show ID
   towpath dlq replay ID                        runs it again as a new call
   towpath dlq replay --all --function charge   once the cause is gone
   towpath dlq drop --all --yes                 forgets all, without asking
-  towpath dlq list --batches                   those of all batchers
+  towpath dlq ls --batches                     those of all batchers
   towpath dlq replay --batcher orders --rate 10/s
                                                delivers them again, under the
                                                same batch ids";
@@ -48,8 +48,8 @@ pub(crate) struct DlqArgs {
 #[derive(Subcommand, Debug)]
 enum DlqCommand {
     /// List dead letters, newest first
-    #[command(visible_alias = "ls")]
-    List(ListArgs),
+    #[command(alias = "list")]
+    Ls(ListArgs),
     /// Show one dead letter
     Show {
         /// The id of the call or the batch
@@ -134,12 +134,12 @@ fn parse_rate(text: &str) -> Result<u32, String> {
 
 pub(crate) async fn run(client: &Client, out: Output, args: DlqArgs) -> Result<Exit, Failure> {
     match args.command {
-        DlqCommand::List(args) if args.of_batches.are_meant() => {
+        DlqCommand::Ls(args) if args.of_batches.are_meant() => {
             let OfBatches { batcher, key, .. } = args.of_batches;
             let query = BatchDeadLetterQuery { batcher, reason: args.reason, batch_key: key, ..BatchDeadLetterQuery::default() };
             batches::list(client, out, query, args.limit).await
         }
-        DlqCommand::List(args) => list(client, out, args).await,
+        DlqCommand::Ls(args) => list(client, out, args).await,
         DlqCommand::Show { id } => show(client, out, &id).await,
         DlqCommand::Replay(which) if which.means_batches(client).await? => {
             if which.call_ids.is_empty() && !confirmed_batches(out, &which, "replay")? {
@@ -194,10 +194,19 @@ impl WhichArgs {
     }
 }
 
+/// Whether a person must be asked first. What is dropped is gone, so without a person who could be asked it needs --yes.
+fn must_ask(out: Output, which: &WhichArgs, verb: &str) -> Result<bool, Failure> {
+    let person_is_there = std::io::stdin().is_terminal() && out.stderr_is_terminal();
+    if verb == "drop" && !which.yes && !person_is_there {
+        let message = "dropped dead letters are gone for good, and there is no terminal to ask at: nothing was dropped";
+        return Err(Failure::usage("not_confirmed", message).field("yes").hint("say --yes if that is meant"));
+    }
+    Ok(person_is_there && !which.yes)
+}
+
 /// Asks the person who is there, if there is one.
 fn confirmed_batches(out: Output, which: &WhichArgs, verb: &str) -> Result<bool, Failure> {
-    let person_is_there = std::io::stdin().is_terminal() && out.stderr_is_terminal();
-    if !person_is_there || which.yes {
+    if !must_ask(out, which, verb)? {
         return Ok(true);
     }
     let whose = which.of_batches.batcher.as_deref().map_or("of all batchers".to_owned(), |name| format!("of batcher '{name}'"));
@@ -294,10 +303,9 @@ async fn confirmed(client: &Client, out: Output, which: WhichArgs, verb: &str) -
     let filtered = which.function.is_some() || which.scope.is_some() || which.reason.is_some();
     if !which.all && !filtered {
         let message = format!("which dead letters to {verb}? give their ids, a filter, or --all");
-        return Err(Failure::usage("missing_choice", message).hint("`towpath dlq list` shows them"));
+        return Err(Failure::usage("missing_choice", message).hint("`towpath dlq ls` shows them"));
     }
-    let person_is_there = std::io::stdin().is_terminal() && out.stderr_is_terminal();
-    if person_is_there && !which.yes && !person_agrees(client, out, &which, verb).await? {
+    if must_ask(out, &which, verb)? && !person_agrees(client, out, &which, verb).await? {
         out.note("nothing was done");
         return Ok(None);
     }

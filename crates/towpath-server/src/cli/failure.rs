@@ -23,6 +23,17 @@ impl Failure {
         Self { exit, detail: Box::new(detail) }
     }
 
+    /// A store that could not be opened. What it says is meant for processes that run; one that could not start ends.
+    pub(crate) fn not_opened(exit: Exit, code: &str, said: &str) -> Self {
+        let cause = said.split("work goes on by itself").next().unwrap_or(said).trim_end_matches([' ', ';', ',']);
+        let failure = Self::new(exit, code, cause);
+        if cause.len() == said.len() {
+            failure
+        } else {
+            failure.hint("start it again when the store is back; `towpath doctor` looks for the cause")
+        }
+    }
+
     /// The input is wrong.
     pub(crate) fn usage(code: &str, message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, code, message)

@@ -145,7 +145,11 @@ impl Watcher {
                 self.say(&format!("waiting: no worker serves '{name}' now; start one with `towpath worker {name} --exec CMD`"));
             }
             Ok(function) => {
-                self.say(&format!("waiting: {} before it or beside it", words::plural(function.queued + function.running, "call")));
+                // It is one of those that are queued.
+                self.say(&match (function.queued + function.running).saturating_sub(1) {
+                    0 => format!("waiting: no other call of '{name}' waits or runs, but no worker has taken it yet"),
+                    others => format!("waiting: {} before it or beside it", words::plural(others, "call")),
+                });
             }
             Err(_) => {} // only an explanation; the wait itself will tell of real trouble
         }

@@ -33,7 +33,8 @@ pub(crate) struct FunctionsArgs {
 #[derive(Subcommand, Debug)]
 enum FunctionsCommand {
     /// List all functions (the default)
-    List,
+    #[command(alias = "list")]
+    Ls,
     /// Show one function
     Show(NameArgs),
     /// Define a function without a worker of its own: its calls are posted to a URL
@@ -101,8 +102,8 @@ impl RateArgs {
 }
 
 pub(crate) async fn run(client: &Client, out: Output, args: FunctionsArgs) -> Result<Exit, Failure> {
-    match args.command.unwrap_or(FunctionsCommand::List) {
-        FunctionsCommand::List => list(client, out).await,
+    match args.command.unwrap_or(FunctionsCommand::Ls) {
+        FunctionsCommand::Ls => list(client, out).await,
         FunctionsCommand::Show(args) => show(client, out, &args).await,
         FunctionsCommand::Define(args) => define(client, out, args).await,
         FunctionsCommand::Forget(args) => forget(client, out, &args).await,

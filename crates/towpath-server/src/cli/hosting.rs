@@ -19,11 +19,11 @@ pub(crate) async fn run(settings: Settings, out: Output, announce: impl FnOnce(S
         () = signals.next() => return Ok(Exit::Interrupted),
     };
     announce(running.addr());
-    tokio::select! {
-        () = signals.next() => {}
+    let signal = tokio::select! {
+        signal = signals.next_named() => signal,
         cause = running.towpath().broken() => return Err(failure(&ServeError::Broken(cause))),
-    }
-    out.note("stopping: what is under way may finish first; once more to stop now");
+    };
+    out.note(&format!("stopping because of {signal}: what is under way may finish first; once more to stop now"));
     tokio::select! {
         () = running.stop() => {}
         () = signals.next() => out.note("stopped at once; what was accepted is in the store"),
@@ -47,8 +47,9 @@ fn failure(error: &ServeError) -> Failure {
         7 => (Exit::Unreachable, "store_unavailable"),
         _ => (Exit::Failed, "server_failed"),
     };
-    let failure = Failure::new(exit, code, error.to_string());
+    let failure = Failure::not_opened(exit, code, &error.to_string());
     match exit {
+        _ if failure.detail.hint.is_some() => failure,
         Exit::DiskFailed => failure.hint("check the disk and its log; what was accepted is kept, start again when it is well"),
         Exit::Unreachable => failure.hint("`towpath doctor` looks for the cause"),
         _ => failure,

@@ -96,6 +96,7 @@ enum LimitCommand {
         policy: String,
     },
     /// List limits that have something in use, or the policies
+    #[command(alias = "list")]
     Ls {
         /// Only scopes that begin so
         #[arg(long, value_name = "TEXT")]

@@ -15,6 +15,8 @@ mod failure;
 mod follow;
 mod functions;
 mod globals;
+mod groups;
+mod guard;
 mod hosting;
 mod ids;
 mod json_text;
@@ -37,7 +39,7 @@ use std::cell::Cell;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::client::Client;
 use self::exit::Exit;
@@ -57,8 +59,8 @@ First steps:
 /// The whole command line.
 #[derive(Parser, Debug)]
 #[command(name = "towpath", version, about = ABOUT, after_help = format!("{FIRST_STEPS}\n\n{}", exit::HELP))]
-#[command(arg_required_else_help = true, subcommand_required = true)]
-struct Cli {
+#[command(subcommand_required = true)]
+pub(crate) struct Cli {
     #[command(flatten)]
     globals: Globals,
     #[command(subcommand)]
@@ -90,7 +92,15 @@ enum Command {
 
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    if let Some(guarded) = guard::main() {
+        return guarded;
+    }
+    let mut command = groups::in_groups(Cli::command());
+    if std::env::args_os().len() <= 1 {
+        let _unread = command.print_help(); // a question, not a mistake
+        return Exit::Done.into();
+    }
+    let cli = match command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return explain(&error),
     };
@@ -175,8 +185,6 @@ where
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -9,12 +9,19 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     json: bool,
+    /// The process has more to do than to print.
+    goes_on: bool,
 }
 
 impl Output {
     /// JSON for programs, or aligned text for people.
     pub(crate) const fn new(json: bool) -> Self {
-        Self { json }
+        Self { json, goes_on: false }
+    }
+
+    /// For a process that serves or holds something: it goes on when its output has no reader any more.
+    pub(crate) const fn without_readers(self) -> Self {
+        Self { goes_on: true, ..self }
     }
 
     /// Whether a program reads.
@@ -34,7 +41,13 @@ impl Output {
 
     /// One line of results. Colours are taken out when no terminal shows them.
     pub(crate) fn line(self, text: &str) {
-        put(&mut anstream::stdout().lock(), text);
+        let written = put(&mut anstream::stdout().lock(), text);
+        // A reader that has seen enough (`towpath calls | head`) is no error: the process ends quietly, as other tools do.
+        if let Err(error) = written
+            && !self.goes_on
+        {
+            std::process::exit(if error.kind() == ErrorKind::BrokenPipe { 0 } else { 1 });
+        }
     }
 
     /// One line of results for programs.
@@ -52,9 +65,9 @@ impl Output {
         }
     }
 
-    /// One line on standard error, for whoever listens.
+    /// One line on standard error. If it cannot be written, the exit code still says how the command ended.
     pub(crate) fn error_line(self, text: &str) {
-        put(&mut anstream::stderr().lock(), text);
+        let _unread = put(&mut anstream::stderr().lock(), text);
     }
 
     /// Aligned columns without borders.
@@ -63,13 +76,8 @@ impl Output {
     }
 }
 
-/// A reader that has seen enough (`towpath calls | head`) is no error: the process ends quietly, as other tools do.
-fn put(stream: &mut impl Write, text: &str) {
-    let written = writeln!(stream, "{text}").and_then(|()| stream.flush());
-    if let Err(error) = written {
-        let code = if error.kind() == ErrorKind::BrokenPipe { 0 } else { 1 };
-        std::process::exit(code);
-    }
+fn put(stream: &mut impl Write, text: &str) -> std::io::Result<()> {
+    writeln!(stream, "{text}").and_then(|()| stream.flush())
 }
 
 /// A table with these headings.

@@ -33,8 +33,10 @@ memory is short (any `maxmemory-policy` but `noeviction`) would lose accepted
 calls, and is refused. Who can live with that says --durability memory.
 `towpath doctor` says what to change.
 
-SIGTERM or Ctrl-C stops in good order within --drain-timeout; a second one
-stops at once. Nothing that was accepted is lost either way.
+SIGTERM, Ctrl-C or a closed terminal (SIGHUP) stops in good order within
+--drain-timeout; a second signal stops at once. Nothing that was accepted is
+lost either way. Under nohup a closed terminal stops nothing. If standard error
+is closed, log lines are dropped and the server goes on.
 
 Environment: TOWPATH_STORE, TOWPATH_DURABILITY, TOWPATH_LISTEN, TOWPATH_CONFIG,
 TOWPATH_API_KEYS (separated by commas), TOWPATH_WEBHOOK_SECRET, TOWPATH_LOG
@@ -73,6 +75,7 @@ pub(crate) struct ServeArgs {
 }
 
 pub(crate) async fn run(globals: &Globals, out: Output, args: ServeArgs) -> Result<Exit, Failure> {
+    let out = out.without_readers();
     let log_format = args.log_format.unwrap_or(if out.is_json() { LogFormat::Json } else { LogFormat::Text });
     hosting::begin_logging(log_format, "info")?;
     let choice = globals.store_choice()?;

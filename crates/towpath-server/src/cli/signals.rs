@@ -5,11 +5,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::exit::Exit;
 use super::failure::Failure;
 
-/// SIGTERM and SIGINT, in the order in which they come.
+/// SIGTERM, SIGINT and SIGHUP, in the order in which they come.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// `None` under `nohup`, which makes a process ignore it.
+    hang_up: Option<Signal>,
 }
 
 impl Signals {
@@ -17,14 +19,34 @@ impl Signals {
     pub(crate) fn listen() -> Result<Self, Failure> {
         let listen =
             |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, "no_signals", format!("signals cannot be caught: {error}")));
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        let hang_up = if hang_up_is_ignored() { None } else { Some(listen(SignalKind::hangup())?) };
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())?, hang_up })
     }
 
     /// Ends with the next one.
     pub(crate) async fn next(&mut self) {
+        self.next_named().await;
+    }
+
+    /// Ends with the next one, and names it.
+    pub(crate) async fn next_named(&mut self) -> &'static str {
+        let hang_up = async {
+            match &mut self.hang_up {
+                Some(hang_up) => hang_up.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = hang_up => "SIGHUP",
         }
     }
+}
+
+/// Whether this process was started to ignore SIGHUP. Linux shows it; on other systems the answer is no.
+fn hang_up_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 != 0) // SIGHUP is signal 1
 }

@@ -20,12 +20,13 @@ pub(crate) struct WorkersArgs {
 #[derive(Subcommand, Debug)]
 enum WorkersCommand {
     /// List all workers (the default)
-    List,
+    #[command(alias = "list")]
+    Ls,
 }
 
 pub(crate) async fn run(client: &Client, out: Output, args: WorkersArgs) -> Result<Exit, Failure> {
-    match args.command.unwrap_or(WorkersCommand::List) {
-        WorkersCommand::List => list(client, out).await,
+    match args.command.unwrap_or(WorkersCommand::Ls) {
+        WorkersCommand::Ls => list(client, out).await,
     }
 }
 

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use towpath::{Answered, CallError, NewCall, SubmittedCall, Wait};
+use towpath::{Answered, CallError, NewCall, SubmittedCall, TimeoutRetries, Wait};
 use towpath_core::call::CallState;
 use towpath_core::names::CallId;
 use towpath_core::store::{Cancelled, Durability};
@@ -43,15 +43,29 @@ pub(crate) async fn call(
     let Some(_waiting) = app.drain().wait() else {
         return Err(ApiError::new(Code::Draining, "the server is stopping and waits for no more calls"));
     };
-    let submitted = take(&app, call).await?;
-    let _parked = nested.park().await; // until the answer is there, or the caller is gone
-    let taken = Taken::of(&submitted);
     let until = wait.map(|wait| app.clock().now() + wait);
-    tokio::select! {
-        biased;
-        answered = submitted.answer() => Ok(taken.answer(answered)?.into_response()),
-        () = patience(&app, until) => Ok(taken.accepted(&app).await?.into_response()),
-        () = app.drain().given_up() => Err(given_up(&taken.call_id)),
+    let mut retries = TimeoutRetries::of(&call);
+    let mut submitted = take(&app, call.clone()).await?;
+    let _parked = nested.park().await; // until the answer is there, or the caller is gone
+    loop {
+        let taken = Taken::of(&submitted);
+        let error = tokio::select! {
+            biased;
+            answered = submitted.answer() => match answered {
+                Ok(answered) => return Ok(Json(to_answer(&answered)).into_response()),
+                Err(error) => error,
+            },
+            () = patience(&app, until) => return Ok(taken.accepted(&app).await?.into_response()),
+            () = app.drain().given_up() => return Err(given_up(&taken.call_id)),
+        };
+        retries.after(error).map_err(|error| taken.ended_badly(error))?;
+        // A caller whose time is over in the pause gets the call that timed out.
+        tokio::select! {
+            () = app.clock().sleep_until(app.clock().now() + TimeoutRetries::PAUSE) => {}
+            () = patience(&app, until) => return Ok(taken.accepted(&app).await?.into_response()),
+            () = app.drain().given_up() => return Err(given_up(&taken.call_id)),
+        }
+        submitted = app.towpath().submit(call.clone()).await.map_err(|error| retries.last(error))?;
     }
 }
 
@@ -72,6 +86,15 @@ async fn patience(app: &App, until: Option<Timestamp>) {
     }
 }
 
+fn to_answer(answered: &Answered) -> CallAnswer {
+    CallAnswer {
+        call_id: answered.call_id.to_string(),
+        success: true,
+        data: convert::json(&answered.data),
+        durability: answered.durability.as_str().to_owned(),
+    }
+}
+
 /// What the acknowledgement of a call says.
 struct Taken {
     call_id: CallId,
@@ -86,18 +109,12 @@ impl Taken {
         Self { call_id: call_id.clone(), state: *state, existing: *existing, durability: *durability }
     }
 
-    /// The end of a call as the answer to whoever waited for it.
-    fn answer(&self, answered: Result<Answered, CallError>) -> Result<Json<CallAnswer>, ApiError> {
-        let answered = answered.map_err(|error| match error {
+    /// The end of a call without an answer, as an error for the caller that waited for it.
+    fn ended_badly(&self, error: CallError) -> ApiError {
+        match error {
             CallError::Store { error, .. } => ApiError::from(error).after_submit(&self.call_id),
             ended => ApiError::from(ended),
-        })?;
-        Ok(Json(CallAnswer {
-            call_id: answered.call_id.to_string(),
-            success: true,
-            data: convert::json(&answered.data),
-            durability: answered.durability.as_str().to_owned(),
-        }))
+        }
     }
 
     /// The call goes on, and the caller does not.

@@ -169,3 +169,39 @@ fn usage_errors_exit_2_and_speak_json_when_asked() {
     let error = run(server.command(&["call", "--json"])).exits(2).error();
     assert_eq!(error["code"], "usage");
 }
+
+#[test]
+fn a_misspelt_option_is_named_with_the_closest_one() {
+    let server = Server::start();
+    server.run(&["call", "add", "--detatch"]).exits(2).says("'--detatch'").says("'--detach'");
+    let _worker = server.worker("same", &["--exec", "cat"]);
+    assert_eq!(server.run(&["call", "same", "-5"]).exits(0).stdout, "-5\n", "a negative number is JSON");
+    assert_eq!(server.run_with_input(&["call", "same", "-"], "[1]").exits(0).stdout, "[1]\n");
+}
+
+#[test]
+fn a_call_that_waits_does_not_count_itself() {
+    let server = Server::start();
+    let _worker = server.worker("slowly", &["--exec", &format!("echo up > up; {}", crate::support::UNTIL_GO)]);
+    server.submit("slowly", "{}", &[]);
+    server.line_of("up");
+    let waiting = Beside::start(server.command(&["call", "slowly"]));
+    waiting.remark("waiting: 1 call before it or beside it");
+    server.write("go", "");
+}
+
+#[test]
+fn a_call_that_times_out_is_made_again_as_often_as_asked_for() {
+    let server = Server::start();
+    let script =
+        format!("echo $TOWPATH_CALL_ID >> runs; if [ $(wc -l < runs) -ge 2 ]; then echo 2; else {}; fi", crate::support::ON_AND_ON);
+    let _worker = server.worker("laggard", &["--exec", &script]);
+    let ran = server.run(&["call", "laggard", "--timeout", "1s", "--retries-on-timeout", "3"]).exits(0).says("calling again in 2 s");
+    assert_eq!(ran.stdout, "2\n");
+    let runs = std::fs::read_to_string(server.path("runs")).unwrap();
+    let ids: Vec<&str> = runs.lines().collect();
+    assert!(ids.len() == 2 && ids[0] != ids[1], "each is a call of its own: {ids:?}");
+    server.run(&["call", "laggard", "--retries-on-timeout", "1", "--detach"]).exits(2).says("--detach");
+    server.run(&["call", "laggard", "--retries-on-timeout", "1", "--call-id", "c"]).exits(2).says("--call-id");
+    server.run(&["call", "laggard", "--retries-on-timeout", "11"]).exits(2).says("11");
+}

@@ -114,8 +114,11 @@ fn many_dead_letters_need_a_filter_or_all() {
     server.run(&["dlq", "drop", "a", "--all"]).exits(2);
     let replayed = server.run(&["dlq", "replay", "--function", "fail2", "--json"]).exits(0).json();
     assert_eq!(replayed["replayed"].as_array().unwrap().len(), 1);
-    assert_eq!(server.run(&["dlq", "drop", "--all", "--json"]).exits(0).json()["dropped"], 3);
-    server.run(&["dlq", "drop", "--all"]).exits(3).says("no dead letter matches");
+    for words in [&["dlq", "drop", "--all"][..], &["dlq", "drop", "--function", "fail"], &["dlq", "drop", "--batches"]] {
+        server.run(words).exits(2).says("--yes");
+    }
+    assert_eq!(server.run(&["dlq", "drop", "--all", "--yes", "--json"]).exits(0).json()["dropped"], 3);
+    server.run(&["dlq", "drop", "--all", "--yes"]).exits(3).says("no dead letter matches");
 }
 
 #[test]
@@ -130,4 +133,16 @@ fn the_configuration_is_read_written_and_watched() {
     assert_eq!(server.run(&["config", "set", "-1.50", "--if-version", "1", "--json"]).exits(0).json()["version"], 2);
     assert_eq!(server.run(&["config", "get"]).exits(0).stdout, "-1.50\n");
     server.run(&["config", "set", "{oops"]).exits(2);
+}
+
+#[test]
+fn every_list_is_called_ls_and_list_works_too() {
+    let server = Server::start();
+    for command in ["calls", "dlq", "functions", "workers", "lock", "limit", "batch"] {
+        for word in ["ls", "list"] {
+            server.run(&[command, word]).exits(0);
+        }
+        let help = server.run(&[command, "--help"]).exits(0).stdout;
+        assert!(help.lines().any(|line| line.trim_start().starts_with("ls ")), "{command}: {help}");
+    }
 }

@@ -153,16 +153,71 @@ fn a_program_is_ended_when_its_lock_is_lost_unless_it_may_go_on() {
     assert_eq!(server.line_of("done"), "done", "it was allowed to finish");
 }
 
+/// A program with a child in a pipe and one in a session of its own; the process ids are in the files.
+fn family() -> String {
+    format!(
+        "setsid sh -c 'echo $$ > session.pid; {ON_AND_ON}' & sh -c 'echo $$ > child.pid; {ON_AND_ON}' | cat & echo $PPID > guard.pid; wait"
+    )
+}
+
+fn family_is_gone(server: &Server, members: &[String]) {
+    assert!(members.iter().all(|pid| pid != &server.process.pid().to_string()));
+    for pid in members {
+        wait_for("the program and all that it started to end", || (!is_alive(pid)).then_some(()));
+    }
+}
+
+fn parent_of(pid: &str) -> String {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().to_owned()
+}
+
 #[test]
-fn a_killed_holder_is_followed_when_its_lease_ends() {
+fn a_killed_holder_ends_with_its_program_and_is_followed_when_its_lease_ends() {
     let server = Server::start();
-    let script = format!("echo $$ > pid; exec sh -c '{ON_AND_ON}'");
-    let holder = Beside::start(server.command(&["lock", "run", "nightly", "--lease", "1s", "--", "sh", "-c", &script]));
-    let pid = server.line_of("pid");
+    let holder = Beside::start(server.command(&["lock", "run", "nightly", "--lease", "1s", "--", "sh", "-c", &family()]));
+    let members = ["child.pid", "session.pid", "guard.pid"].map(|name| server.line_of(name));
     holder.signal(nix::sys::signal::Signal::SIGKILL);
+    family_is_gone(&server, &members);
     server.run(&["lock", "run", "nightly", "--wait", "30s", "--", "true"]).exits(0);
-    // Nobody ended the program of the killed holder: that is what the fence is for.
-    let _already_gone = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.parse().unwrap()), nix::sys::signal::Signal::SIGKILL);
+}
+
+#[test]
+fn a_holder_that_is_killed_in_a_terminal_ends_with_its_program() {
+    let server = Server::start();
+    server.write("family.sh", &family());
+    let inside = format!("{} lock run nightly -- sh family.sh", env!("CARGO_BIN_EXE_towpath"));
+    let mut terminal = std::process::Command::new("script");
+    terminal.args(["-qec", &inside, "/dev/null"]).env("TOWPATH_SERVER", &server.url).current_dir(server.folder.path());
+    terminal.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let _terminal = Beside::start(terminal);
+    let members = ["child.pid", "session.pid", "guard.pid"].map(|name| server.line_of(name));
+    let holder = parent_of(&members[2]);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(holder.parse().unwrap()), nix::sys::signal::Signal::SIGKILL).unwrap();
+    family_is_gone(&server, &members);
+}
+
+#[test]
+fn a_program_does_not_outlive_its_guard() {
+    let server = Server::start();
+    let mut holder = Beside::start(server.command(&["lock", "run", "nightly", "--", "sh", "-c", &family()]));
+    let members = ["child.pid", "session.pid", "guard.pid"].map(|name| server.line_of(name));
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(members[2].parse().unwrap()), nix::sys::signal::Signal::SIGKILL).unwrap();
+    assert_eq!(holder.ends().code(), Some(137));
+    family_is_gone(&server, &members);
+    server.run(&["lock", "ls"]).exits(0).says("no locks");
+}
+
+#[test]
+fn a_closed_terminal_ends_the_program_and_releases_the_lock() {
+    let server = Server::start();
+    let script = format!("trap 'echo cleaned > cleaned; exit 3' TERM; echo up > up; {ON_AND_ON}");
+    let mut holder = Beside::start(server.command(&["lock", "run", "nightly", "--", "sh", "-c", &script]));
+    server.line_of("up");
+    holder.signal(nix::sys::signal::Signal::SIGHUP);
+    assert_eq!(holder.ends().code(), Some(3));
+    assert_eq!(server.line_of("cleaned"), "cleaned");
+    server.run(&["lock", "ls"]).exits(0).says("no locks");
 }
 
 #[test]

@@ -17,5 +17,6 @@ mod serving;
 mod store;
 mod support;
 mod worker;
+mod worker_end;
 mod worker_exit;
 mod worker_server;

@@ -17,7 +17,7 @@ fn help_teaches_and_lists_the_exit_codes() {
     for command in ["dev", "serve", "call", "worker", "functions", "calls", "dlq", "limit", "config", "doctor", "completions"] {
         offline(&[command, "--help"]).exits(0).prints("Examples:");
     }
-    offline(&[]).exits(2);
+    offline(&[]).exits(0).prints("Usage");
     offline(&["cal"]).exits(2).says("call");
 }
 
@@ -139,4 +139,28 @@ fn a_call_whose_answer_was_cut_off_is_sent_again_under_the_same_id() {
 
     const ENDED: &str = r#"{"call_id":"same-1","function_name":"add","scope":"__global__","state":"completed","attempt":1,"failures":0,
         "crashes":0,"submitted_at":1,"deadline":2,"cancel_requested":false,"depth":0,"outcome":{"kind":"ok","data":3},"params":{}}"#;
+}
+
+#[test]
+fn without_words_the_commands_are_shown_in_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    for variable in [None, Some("http://127.0.0.1:1")] {
+        let mut command = towpath(folder.path());
+        command.envs(variable.map(|url| ("TOWPATH_SERVER", url)));
+        let ran = run(command).exits(0).prints("Calls:\n  call ").prints("Servers:\n  dev ").prints("First steps:");
+        assert_eq!(ran.stderr, "");
+    }
+}
+
+#[test]
+fn a_server_that_cannot_start_promises_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    for words in
+        [&["serve", "--store", "redis://127.0.0.1:1", "--listen", "127.0.0.1:0"][..], &["calls", "ls", "--store", "redis://127.0.0.1:1"]]
+    {
+        let mut command = towpath(folder.path());
+        command.args(words);
+        let ran = run(command).exits(7).says("cannot be reached").says("start it again when the store is back");
+        assert!(!ran.stderr.contains("goes on by itself"), "{}", ran.stderr);
+    }
 }

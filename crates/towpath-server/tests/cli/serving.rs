@@ -99,3 +99,26 @@ fn serve_tells_programs_where_it_listens_and_logs_elsewhere() {
     assert!(serde_json::from_str::<serde_json::Value>(&log).is_ok(), "with --json the log is JSON, too: {log}");
     server.run(&["functions", "--json"]).exits(0);
 }
+
+#[test]
+fn a_closed_terminal_stops_a_server_in_good_order() {
+    let Server { mut process, folder, .. } = Server::start();
+    process.signal(Signal::SIGHUP);
+    assert_eq!(process.ends().code(), Some(0));
+    drop(folder);
+}
+
+#[test]
+fn a_server_whose_log_has_no_reader_answers_every_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = towpath(folder.path());
+    command.args(["dev", "--listen", "127.0.0.1:0", "--json"]).env("TOWPATH_LOG", "debug");
+    let (process, first) = Beside::start_unread(command);
+    let listening: serde_json::Value = serde_json::from_str(&first).unwrap();
+    let server = Server { process, url: listening["url"].as_str().unwrap().to_owned(), folder };
+    for n in 0..20 {
+        let answer = server.run(&["call", "add", &format!(r#"{{"a":{n},"b":1}}"#)]).exits(0);
+        assert_eq!(answer.stdout, format!("{}\n", n + 1));
+    }
+    server.run(&["call", "add", r#"{"a":"x"}"#]).exits(2);
+}

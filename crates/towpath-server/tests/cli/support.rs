@@ -110,6 +110,15 @@ impl Beside {
         Self { child, stdout, stderr }
     }
 
+    /// A process of whose output only the first line is read; then both pipes are closed.
+    pub(crate) fn start_unread(mut command: Command) -> (Self, String) {
+        let mut child = command.spawn().expect("the binary starts");
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().expect("stdout is a pipe")).read_line(&mut first).expect("it can be read");
+        drop(child.stderr.take());
+        (Self { child, stdout: Lines::of(std::io::empty()), stderr: Lines::of(std::io::empty()) }, first)
+    }
+
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).expect("a process id is small"))
     }

@@ -1,6 +1,6 @@
 //! `towpath worker --exec`: what a program gets, what becomes of what it writes, how many run at once.
 
-use crate::support::{Server, UNTIL_GO, run, wait_for};
+use crate::support::{Beside, Server, UNTIL_GO, run, wait_for};
 
 #[test]
 fn the_example_of_the_help_works() {
@@ -138,4 +138,38 @@ fn a_program_gets_params_with_defaults_filled_in() {
     let parameters = r#"[{"name":"n","type":"integer","required":true},{"name":"unit","type":"string","default":"kg"}]"#;
     let _worker = server.worker("weigh", &["--parameters", parameters, "--exec", "echo \"$TOWPATH_PARAM_UNIT $(cat)\""]);
     assert_eq!(server.run(&["call", "weigh", r#"{"n":2}"#]).exits(0).json(), "kg {\"n\":2,\"unit\":\"kg\"}");
+}
+
+#[test]
+fn output_that_is_not_utf8_is_an_error_and_base64_if_asked_for() {
+    let server = Server::start();
+    let _worker = server.worker("bytes", &["--exec", "printf '\\377\\000x'; echo run >> runs"]);
+    let error = server.run(&["call", "bytes", "--json"]).exits(1).error();
+    assert_eq!(error["details"]["error"]["code"], "output_not_utf8");
+    assert!(error["details"]["error"]["message"].as_str().unwrap().contains("--output base64"), "{error}");
+    assert_eq!(std::fs::read_to_string(server.path("runs")).unwrap(), "run\n", "the same output would come again");
+    let _base64 = server.worker("base64", &["--output", "base64", "--exec", "printf '\\377\\000x'"]);
+    assert_eq!(server.run(&["call", "base64"]).exits(0).stdout, "\"/wB4\"\n");
+    server.run(&["worker", "x", "--output", "hex", "--exec", "cat"]).exits(2).says("base64");
+}
+
+#[test]
+fn the_input_item_reaches_the_program_in_a_file_that_goes_with_it() {
+    let server = Server::start();
+    let script =
+        "cat \"$TOWPATH_INPUT_ITEM_FILE\"; echo \"$TOWPATH_INPUT_ITEM_FILE\" >> names; stat -c %a \"$TOWPATH_INPUT_ITEM_FILE\" >> modes";
+    let _worker = server.worker("item", &["--max-attempts", "1", "--exec", script]);
+    let item = serde_json::json!({ "json": { "text": "x".repeat(200_000) }, "binary": {} });
+    server.write("item.json", &item.to_string());
+    let ran = server.run(&["call", "item", "--input-item", "@item.json"]).exits(0);
+    assert_eq!(ran.json(), item);
+    assert_eq!(server.line_of("modes"), "600");
+    let file = server.line_of("names");
+    wait_for("the file to be removed", || (!std::path::Path::new(&file).exists()).then_some(()));
+    // A worker that is itself the program of another worker's call.
+    let mut inner = server.command(&["worker", "without", "--json", "--exec", "echo \"<$TOWPATH_INPUT_ITEM_FILE>\""]);
+    inner.env("TOWPATH_INPUT_ITEM_FILE", "/of/another/call");
+    let _without = Beside::start(inner);
+    assert_eq!(server.run(&["call", "without", "--wait-for-function", "50s"]).exits(0).stdout, "\"<>\"\n");
+    server.run(&["call", "item", "--input-item", "{"]).exits(2).says("input item is not JSON");
 }

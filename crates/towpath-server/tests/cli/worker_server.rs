@@ -67,11 +67,10 @@ fn a_call_outlives_a_worker_that_was_killed() {
     let server = Server::start();
     let (killed, program) = holding(&server, "c-1");
     killed.signal(Signal::SIGKILL);
+    wait_for("its program to end", || (!is_alive(&program)).then_some(()));
     let _successor = server.worker("held", &["--exec", "echo first"]);
     assert_eq!(server.run(&["calls", "wait", "c-1"]).exits(0).stdout, "\"first\"\n");
     assert_eq!(server.call("c-1")["crashes"], 1);
-    server.write("go", ""); // nobody is left who would end the orphaned program
-    wait_for("the orphan to end", || (!is_alive(&program)).then_some(()));
 }
 
 #[test]

@@ -67,6 +67,51 @@ async fn a_call_nobody_runs_times_out_queued_and_one_that_runs_too_long_running(
 }
 
 #[tokio::test]
+async fn a_call_that_times_out_is_made_again_if_its_caller_asks_for_that() {
+    let server = server().await;
+    let worker = server.pull_worker(json!([{ "name": "slow" }])).await;
+    let call = server.post("/v1/functions/slow/call", json!({ "params": { "n": 1 }, "timeout_ms": 500, "retries_on_timeout": 3 }));
+    let work = async {
+        let first = worker.claim_one().await;
+        let second = worker.claim_one().await;
+        assert_eq!(worker.complete(&second, json!("well")).await, "accepted");
+        (first["call_id"].clone(), second["call_id"].clone())
+    };
+    let (answered, (first, second)) = tokio::join!(call, work);
+    let answered = answered.with(200);
+    assert_eq!((&answered["data"], &answered["call_id"]), (&json!("well"), &second));
+    assert_ne!(first, second, "it is a new call");
+    let path = format!("/v1/calls/{}", first.as_str().unwrap());
+    assert_eq!(server.get(&path).await.with(200)["state"], "timed_out");
+}
+
+#[tokio::test]
+async fn retries_on_timeout_are_refused_where_they_would_be_the_same_call() {
+    let server = server().await;
+    let _worker = server.with_functions().await;
+    for body in [
+        json!({ "retries_on_timeout": 1, "call_id": "c-1" }),
+        json!({ "retries_on_timeout": 1, "idempotency_key": "k" }),
+        json!({ "retries_on_timeout": 11 }),
+    ] {
+        let error = server.post("/v1/functions/echo/call", body).await.error(400, "out_of_range");
+        assert_eq!((&error["field"], &error["effect"]), (&json!("retries_on_timeout"), &json!("none")));
+    }
+    server.post("/v1/functions/echo/calls", json!({ "retries_on_timeout": 1 })).await.error(400, "out_of_range");
+    server.post("/v1/functions/echo/call", json!({ "retries_on_timeout": 3 })).await.with(200);
+}
+
+#[tokio::test]
+async fn a_try_that_may_have_run_is_told_though_the_last_one_only_waited() {
+    let server = server().await;
+    let worker = server.pull_worker(json!([{ "name": "slow" }])).await;
+    let call = server.post("/v1/functions/slow/call", json!({ "timeout_ms": 500, "retries_on_timeout": 1 }));
+    let (answered, claimed) = tokio::join!(call, worker.claim_one());
+    let error = answered.error(504, "call_timed_out");
+    assert_eq!((&error["details"]["phase"], &error["details"]["call_id"]), (&json!("running"), &claimed["call_id"]));
+}
+
+#[tokio::test]
 async fn whoever_waits_no_longer_gets_202_and_can_ask_again() {
     let server = server().await;
     let worker = server.pull_worker(json!([{ "name": "later" }])).await;

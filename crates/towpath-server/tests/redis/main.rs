@@ -29,3 +29,4 @@ mod sharing;
 #[path = "../cli/support.rs"]
 #[expect(dead_code, reason = "the tests of the command line use more of it")]
 mod support;
+mod worker_trouble;

@@ -97,6 +97,13 @@ impl<T> CallBuilder<T> {
         self.with_name(CallId::new(call_id), |call, call_id| call.call_id = Some(call_id))
     }
 
+    /// Calls again, as a new call two seconds later, when the call times out. Default: never; at most 10 times.
+    ///
+    /// A call that timed out while it ran may have done its work, and then it is done again: for functions that may run twice.
+    pub fn retries_on_timeout(self, times: u32) -> Self {
+        self.with(|call| call.retries_on_timeout = times)
+    }
+
     /// How long to wait for a function that is not known yet. Default: 5 s.
     pub fn wait_for_function(self, length: Duration) -> Self {
         self.with(|call| call.wait_for_function = length)

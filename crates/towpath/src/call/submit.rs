@@ -9,11 +9,11 @@ use towpath_core::store::{StoreError, SubmitCall, Submitted};
 use towpath_core::time::Timestamp;
 
 use super::closest::closest_names;
-use super::{DEPTH_MAX, NewCall, SubmittedCall};
+use super::{DEPTH_MAX, NewCall, SubmittedCall, TimeoutRetries};
+use crate::Towpath;
 use crate::engine::backoff::Backoff;
 use crate::error::CallError;
 use crate::functions::KnownFunction;
-use crate::{Answered, Towpath};
 
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3_600);
@@ -59,11 +59,6 @@ impl Towpath {
             (submitted.call_id, submitted.state, submitted.existing) = (call_id, state, true);
         }
         Ok(submitted)
-    }
-
-    /// Submits a call and waits for its outcome.
-    pub async fn call_raw(&self, call: NewCall) -> Result<Answered, CallError> {
-        self.submit(call).await?.answer().await
     }
 
     /// Sends a call until there is a reply. Most are taken at once, and carry nothing for what can go wrong.
@@ -238,6 +233,7 @@ fn check_bounds(call: &NewCall) -> Result<(Duration, Duration), CallError> {
     if call.depth > DEPTH_MAX {
         return Err(CallError::TooDeep { depth: call.depth, limit: DEPTH_MAX });
     }
+    check_retries(call)?;
     let timeout = call.timeout.unwrap_or(if call.detached { DAY } else { TIMEOUT_WAITED });
     let kept_long = call.detached || call.idempotency_key.is_some();
     let retain = call.retain.unwrap_or(if kept_long { DAY } else { RETAIN_WAITED });
@@ -248,6 +244,20 @@ fn check_bounds(call: &NewCall) -> Result<(Duration, Duration), CallError> {
         }
     }
     Ok((timeout, retain))
+}
+
+/// Each retry is a new call, so nothing may make it the same one.
+fn check_retries(call: &NewCall) -> Result<(), CallError> {
+    let message = match call.retries_on_timeout {
+        0 => return Ok(()),
+        1..=TimeoutRetries::MAX if call.detached => "needs a caller that waits: leave it out of a detached call",
+        1..=TimeoutRetries::MAX if call.call_id.is_some() || call.idempotency_key.is_some() => {
+            "makes new calls, but the same id or idempotency key is the same call: leave out one of them"
+        }
+        1..=TimeoutRetries::MAX => return Ok(()),
+        _too_many => "must be between 0 and 10",
+    };
+    Err(CallError::OutOfRange { field: "retries_on_timeout", message: message.to_owned() })
 }
 
 /// Whether the function takes such a call.

@@ -157,6 +157,44 @@ async fn a_running_call_times_out_and_its_handler_is_dropped(test: TestTowpath) 
     assert_eq!((dropped.get(), worker.held()), (1, 0));
 }
 
+async fn a_caller_that_retries_on_timeout_makes_new_calls_two_seconds_apart(test: TestTowpath) {
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let runs = Arc::clone(&seen);
+    let handler = move |_: Value, ctx: CallContext| {
+        runs.lock().unwrap().push(ctx.call_id().clone());
+        let run = runs.lock().unwrap().len();
+        async move { if run < 3 { std::future::pending().await } else { Ok::<_, HandlerError>(run) } }
+    };
+    let _worker = test.worker().function("slow", handler).start().await.unwrap();
+    let before = test.now();
+    let answer: usize = test.finish(test.call("slow", &json!({})).timeout(seconds(5)).retries_on_timeout(3)).await.unwrap();
+    let took = test.now().since(before);
+    assert!(answer == 3 && took >= seconds(14) && took < seconds(15), "two time-outs of 5 s and two pauses of 2 s, not {took:?}");
+    let ids = seen.lock().unwrap().clone();
+    assert!(ids[0] != ids[1] && ids[1] != ids[2], "each try is a call of its own: {ids:?}");
+    assert_eq!(state(&test, &ids[0]).await, CallState::TimedOut);
+}
+
+async fn a_caller_hears_of_the_last_timeout_when_its_retries_are_used_up(test: TestTowpath) {
+    adder(&test).await.drain().await;
+    let before = test.now();
+    let call = test.call::<Value, _>("add", &Add { a: 1, b: 2 }).timeout(seconds(1)).retries_on_timeout(2);
+    let error = test.finish(call).await.unwrap_err();
+    assert!(matches!(error, CallError::TimedOut { phase: Phase::Queued, .. }), "{error}");
+    let took = test.now().since(before);
+    assert!(took >= seconds(7) && took < seconds(8), "three tries and two pauses, not {took:?}");
+}
+
+async fn retries_on_timeout_are_refused_where_they_would_be_the_same_call(test: TestTowpath) {
+    let _worker = adder(&test).await;
+    let call = || test.call::<i64, _>("add", &Add { a: 1, b: 2 }).retries_on_timeout(3);
+    for refused in [call().call_id("c-1").await, call().idempotency_key("k").await, call().retries_on_timeout(11).await] {
+        assert!(matches!(&refused, Err(CallError::OutOfRange { field: "retries_on_timeout", .. })), "{refused:?}");
+    }
+    assert_eq!(call().detach().await.unwrap_err().code(), "out_of_range");
+    assert_eq!(call().await.unwrap(), 3);
+}
+
 async fn lengths_out_of_bounds_are_refused(test: TestTowpath) {
     let _worker = adder(&test).await;
     let params = Add { a: 1, b: 2 };
@@ -376,6 +414,9 @@ crate::on_every_store! {
     a_full_backlog_refuses_as_overloaded
     a_queued_call_expires_at_its_deadline_and_says_where_it_stood
     a_running_call_times_out_and_its_handler_is_dropped
+    a_caller_that_retries_on_timeout_makes_new_calls_two_seconds_apart
+    a_caller_hears_of_the_last_timeout_when_its_retries_are_used_up
+    retries_on_timeout_are_refused_where_they_would_be_the_same_call
     lengths_out_of_bounds_are_refused
     a_bad_name_is_refused_when_the_call_is_awaited
     a_result_of_another_type_is_told_with_the_call

@@ -33,7 +33,7 @@ Examples:
   towpath batch ls orders --in-flight   what is being delivered
   towpath batch show orders anna
   towpath batch flush orders anna       closes it now
-  towpath dlq list --batcher orders     what could not be delivered
+  towpath dlq ls --batcher orders       what could not be delivered
 
 push exits 6 when a message with the same message_id was taken before.";
 
@@ -52,7 +52,7 @@ enum BatchCommand {
         /// The batcher
         batcher: String,
         /// The message as JSON, @FILE, or - for standard input
-        #[arg(value_name = "JSON", required_unless_present = "file", allow_hyphen_values = true)]
+        #[arg(value_name = "JSON", required_unless_present = "file", allow_negative_numbers = true)]
         message: Option<String>,
         /// A file with the message
         #[arg(long, value_name = "FILE", conflicts_with = "message")]
@@ -62,6 +62,7 @@ enum BatchCommand {
         debounce: Option<Duration>,
     },
     /// List batchers, or the batches of one
+    #[command(alias = "list")]
     Ls {
         /// The batcher
         batcher: Option<String>,

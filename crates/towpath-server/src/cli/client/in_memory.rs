@@ -85,6 +85,9 @@ fn cannot_open(error: &OpenError) -> Failure {
         OpenError::Refused { .. } => Failure::new(Exit::RefusedConfiguration, "refused_configuration", message),
         _ if message.contains("is in use by") => Failure::new(Exit::Unreachable, "store_in_use", message)
             .hint("leave out --store to talk to the server that has it, or stop that one first"),
-        _ => Failure::new(Exit::Unreachable, "store_unavailable", message).hint("`towpath doctor` looks for the cause"),
+        _ => {
+            let failure = Failure::not_opened(Exit::Unreachable, "store_unavailable", &message);
+            if failure.detail.hint.is_some() { failure } else { failure.hint("`towpath doctor` looks for the cause") }
+        }
     }
 }

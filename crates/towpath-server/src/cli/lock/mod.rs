@@ -33,7 +33,11 @@ Examples:
 
 The fence rises with every grant. Hand it to what the lock protects, which
 refuses a smaller one than it has seen: a holder that was paused for too long
-cannot do harm.";
+cannot do harm.
+
+A program of `lock run` gets SIGTERM when the lock is lost, and when `lock run`
+gets SIGTERM, Ctrl-C or a closed terminal. If `lock run` itself is killed, the
+program and all that it started are killed at once (on Linux).";
 
 /// Take, hold, release and look at locks
 #[derive(Args, Debug)]
@@ -54,6 +58,7 @@ enum LockCommand {
     /// Run a program while the lock is held
     Run(run::RunArgs),
     /// List locks that are held or waited for
+    #[command(alias = "list")]
     Ls {
         #[command(flatten)]
         args: ls::LsArgs,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use towpath_core::lock::AcquireLock;
 use towpath_server::http::wire::locks::{AcquireAnswer, ReleaseLockAnswer, ReleaseLockBody, RenewLockAnswer, RenewLockBody};
 
@@ -19,7 +19,7 @@ use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
 use crate::cli::signals::Signals;
-use crate::cli::{ids, time, words};
+use crate::cli::{guard, ids, time, words};
 
 /// How long the program may clean up after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
@@ -68,6 +68,7 @@ struct Held<'a> {
 }
 
 pub(super) async fn run(client: &Client, out: Output, args: RunArgs, program_code: &Cell<Option<u8>>) -> Result<Exit, Failure> {
+    let out = out.without_readers();
     let mut signals = Signals::listen()?;
     let request_id = ids::call_id();
     let granted = tokio::select! {
@@ -82,7 +83,7 @@ pub(super) async fn run(client: &Client, out: Output, args: RunArgs, program_cod
         out.error_line(&format!("the lock on '{}' is lost: {}", args.ask.scope, error.brief()));
         return Ok(Exit::Lost);
     }
-    let mut program = match start(&args.program, &held) {
+    let mut program = match start(&args.program, &held, out) {
         Ok(program) => program,
         Err(failure) => {
             let _released_either_way = held.release().await;
@@ -92,7 +93,7 @@ pub(super) async fn run(client: &Client, out: Output, args: RunArgs, program_cod
     let mut lost = None;
     let ended = loop {
         tokio::select! {
-            ended = program.child.wait() => break ended,
+            ended = program.guard.wait() => break ended,
             () = signals.next() => program.signal(Signal::SIGTERM),
             why = held.keep(), if lost.is_none() => {
                 out.error_line(&format!("the lock on '{}' is lost: {why}", args.ask.scope));
@@ -105,6 +106,9 @@ pub(super) async fn run(client: &Client, out: Output, args: RunArgs, program_cod
     };
     let status =
         ended.map_err(|error| Failure::new(Exit::Failed, "program_unwatched", format!("the program cannot be watched: {error}")))?;
+    if status.code().is_none() {
+        guard::end_all().await; // the guard was killed and cannot end the program any more
+    }
     let still_ours = lost.is_none() && held.release().await?;
     if !still_ours {
         return Ok(Exit::Lost);
@@ -195,26 +199,23 @@ fn trusted(lease_remaining_ms: u64) -> Duration {
     lease.saturating_sub((lease / 100).max(Duration::from_millis(5)))
 }
 
+/// The program behind its guard: when we end, however that comes, the lock can be another's soon, so the program must end, too.
 struct Program {
-    child: Child,
-    /// Whom signals go to: the program, or its whole group.
+    guard: Child,
     pid: Option<Pid>,
 }
 
-/// Starts the program. Where no terminal is shared, in a group of its own, so that all it starts ends with it.
-fn start(words: &[String], held: &Held<'_>) -> Result<Program, Failure> {
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).env("TOWPATH_FENCE", held.fence.to_string()).env("TOWPATH_LOCK_ID", &held.lock_id).kill_on_drop(true);
+/// Starts the program. Where no terminal is shared, in a group of its own, so that all it starts gets our signals.
+fn start(words: &[String], held: &Held<'_>, out: Output) -> Result<Program, Failure> {
     let own_group = !std::io::stdin().is_terminal();
-    if own_group {
-        command.process_group(0);
-    }
-    let child = command.spawn().map_err(|error| {
+    guard::adopt_orphans();
+    let guard = guard::of_lock(own_group, out.is_json())
+        .and_then(|mut guard| guard.args(words).env("TOWPATH_FENCE", held.fence.to_string()).env("TOWPATH_LOCK_ID", &held.lock_id).spawn());
+    let guard = guard.map_err(|error| {
         Failure::usage("program_not_started", format!("the program '{}' cannot be started: {error}", words[0])).field("cmd")
     })?;
-    let pid = child.id().and_then(|id| i32::try_from(id).ok()).filter(|id| *id > 1);
-    let pid = pid.map(|id| Pid::from_raw(if own_group { -id } else { id }));
-    Ok(Program { child, pid })
+    let pid = guard.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+    Ok(Program { guard, pid })
 }
 
 impl Program {
@@ -226,11 +227,11 @@ impl Program {
 
     async fn end(&mut self) -> std::io::Result<ExitStatus> {
         self.signal(Signal::SIGTERM);
-        match tokio::time::timeout(GRACE, self.child.wait()).await {
+        match tokio::time::timeout(GRACE, self.guard.wait()).await {
             Ok(ended) => ended,
             Err(_too_slow) => {
-                self.signal(Signal::SIGKILL);
-                self.child.wait().await
+                self.signal(Signal::SIGUSR1);
+                self.guard.wait().await
             }
         }
     }

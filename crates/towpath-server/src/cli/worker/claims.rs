@@ -1,6 +1,7 @@
 //! Asking for calls, and running a program for each.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -8,6 +9,7 @@ use tokio_util::task::TaskTracker;
 use towpath_server::http::wire::Json;
 use towpath_server::http::wire::workers::{ClaimedCall, ResultBody};
 
+use super::answer::OutputForm;
 use super::events::Event;
 use super::program::{Ending, Program, Start, Stop};
 use super::session::Session;
@@ -28,6 +30,8 @@ pub(crate) struct Claimer {
     /// How many calls may run at once, without those that wait for a call of their own. The store counts, because only it knows which
     /// of them wait: a function that calls itself would otherwise wait for its own place.
     pub(crate) concurrency: u32,
+    /// What a program's output becomes.
+    pub(crate) output: OutputForm,
     pub(crate) results: mpsc::Sender<ResultBody>,
     /// Every program that runs.
     pub(crate) running: TaskTracker,
@@ -43,11 +47,11 @@ impl Claimer {
                 () = stop.cancelled() => return,
             };
             match claimed {
-                Ok(calls) => {
+                Ok((asked_at, calls)) => {
                     self.session.heard();
                     pauses.reset();
                     for call in calls {
-                        self.start(call);
+                        self.start(call, asked_at);
                     }
                 }
                 Err(error) => tokio::select! {
@@ -58,26 +62,33 @@ impl Claimer {
         }
     }
 
-    /// Waits for calls. Programs that were told to stop still need their place, although the store no longer counts them.
-    async fn claim(&self) -> Result<Vec<ClaimedCall>, RequestError> {
+    /// Waits for calls, and says when it began to ask: no lease of theirs is older. Programs that were told to stop still need their
+    /// place, although the store no longer counts them.
+    async fn claim(&self) -> Result<(Instant, Vec<ClaimedCall>), RequestError> {
         let free = self.session.held.stopping_below(self.concurrency).await;
-        self.session.claim(free.min(CLAIM_MAX)).await
+        let asked_at = time::now();
+        self.session.claim(free.min(CLAIM_MAX)).await.map(|calls| (asked_at, calls))
     }
 
-    fn start(self: &Arc<Self>, call: ClaimedCall) {
+    fn start(self: &Arc<Self>, call: ClaimedCall, asked_at: Instant) {
         let stop = self.session.held.take(&call.delivery_id);
         let claimer = Arc::clone(self);
-        self.running.spawn(async move { claimer.serve(call, stop).await });
+        self.running.spawn(async move { claimer.serve(call, asked_at, stop).await });
     }
 
-    async fn serve(&self, call: ClaimedCall, stop: watch::Receiver<Option<Stop>>) {
+    async fn serve(&self, call: ClaimedCall, asked_at: Instant, stop: watch::Receiver<Option<Stop>>) {
         let session = &self.session;
+        if !session.still_holds(&call.delivery_id, asked_at).await {
+            Event::Dropped { call_id: &call.call_id }.tell(session.out);
+            return session.held.let_go(&call.delivery_id);
+        }
         Event::Started { call_id: &call.call_id, attempt: call.attempt }.tell(session.out);
         let begun = time::now();
         let (progress, reports) = watch::channel(None);
         let (lines, shown) = mpsc::channel(LINES_WAITING);
         let start = Start {
             input: format!("{}\n", call.params.get()).into_bytes(),
+            input_item: call.input_item.as_ref().map(|item| item.get().as_bytes().to_vec()),
             environment: environment::of_call(&call, session.client.server()),
             deadline: begun + std::time::Duration::from_millis(call.remaining_ms),
             stop,
@@ -88,7 +99,7 @@ impl Claimer {
         let (ending, (), ()) =
             tokio::join!(self.program.run(start), self.pass_on(&call.delivery_id, reports), self.show(&call.call_id, shown));
         let result = describe(&ending);
-        let answer = answer::of_ending(&call.delivery_id, ending);
+        let answer = answer::of_ending(&call.delivery_id, ending, self.output);
         let message = answer.as_ref().and_then(|answer| answer.error.as_ref()).map_or("", |error| error.message.as_str());
         let code = answer.as_ref().and_then(|answer| answer.error.as_ref()?.code.as_deref()).unwrap_or(result);
         let took_ms = words::millis(time::now().saturating_duration_since(begun));
@@ -123,7 +134,7 @@ const HANDED_BACK: &str = "handed_back";
 fn describe(ending: &Ending) -> &'static str {
     match ending {
         Ending::Exited(exited) if exited.status.success() => "ok",
-        Ending::Exited(_) | Ending::NotStarted(_) | Ending::Stopped(Stop::TooMuchOutput) => "failed",
+        Ending::Exited(_) | Ending::NotStarted(_) | Ending::Unguarded(_) | Ending::Stopped(Stop::TooMuchOutput) => "failed",
         Ending::Stopped(Stop::Deadline) => "deadline",
         Ending::Stopped(Stop::Cancelled) => "cancelled",
         Ending::Stopped(Stop::Lost) => "lost",

@@ -28,6 +28,11 @@ pub(crate) enum Event<'a> {
         /// Which attempt.
         attempt: u32,
     },
+    /// A claimed call was not started: this process stood still, and the lease may be over.
+    Dropped {
+        /// Which call.
+        call_id: &'a str,
+    },
     /// A program ended, or was stopped.
     Ended {
         /// Which call.
@@ -60,6 +65,8 @@ pub(crate) enum Event<'a> {
     Draining {
         /// Calls that still run.
         running: usize,
+        /// By which signal.
+        signal: &'a str,
     },
     /// The worker has left.
     Left {
@@ -81,6 +88,9 @@ impl Event<'_> {
                 "serving '{function}' at {server} as {worker_id}, {concurrency} at a time; Ctrl-C finishes what runs and leaves"
             )),
             Self::Started { .. } => {}
+            Self::Dropped { call_id } => {
+                out.note(&format!("{call_id} was not started: this worker stood still, and the call may be another worker's by now"));
+            }
             Self::Ended { call_id, result, message, took_ms } => {
                 let took = words::length(std::time::Duration::from_millis(*took_ms));
                 let more = if message.is_empty() { String::new() } else { format!(": {}", json_text::brief(message, 120)) };
@@ -92,10 +102,11 @@ impl Event<'_> {
             Self::CutOff { message } => out.note(&format!("{message}; work goes on, trying again")),
             Self::InTouch => out.note("the server answers again"),
             Self::RegisteredAgain => out.note("the server did not know this worker any more; registered again"),
-            Self::Draining { running: 0 } => out.note("leaving"),
-            Self::Draining { running } => {
-                out.note(&format!("leaving: {} to finish first; once more to stop now", words::plural(*running as u64, "call")));
-            }
+            Self::Draining { running: 0, signal } => out.note(&format!("leaving because of {signal}")),
+            Self::Draining { running, signal } => out.note(&format!(
+                "leaving because of {signal}: {} to finish first; once more to stop now",
+                words::plural(*running as u64, "call")
+            )),
             Self::Left { finished, handed_back } => {
                 out.note(&format!(
                     "left: {} finished, {} handed back",

@@ -5,6 +5,7 @@ mod claims;
 mod environment;
 mod events;
 mod group;
+mod guarded;
 mod held;
 mod program;
 mod results;
@@ -24,6 +25,7 @@ use tokio_util::task::TaskTracker;
 use towpath_server::http::wire::functions::{LimitsBody, RetryBody};
 use towpath_server::http::wire::workers::{OfferBody, RegisterBody};
 
+use self::answer::OutputForm;
 use self::claims::Claimer;
 use self::events::Event;
 use self::program::{Program, Stop};
@@ -48,20 +50,34 @@ The program gets the parameters as JSON on standard input, and variables:
   TOWPATH_CALL_ID, TOWPATH_DELIVERY_ID, TOWPATH_ATTEMPT, TOWPATH_FUNCTION,
   TOWPATH_SCOPE, TOWPATH_DEADLINE_MS, TOWPATH_REMAINING_MS,
   TOWPATH_IDEMPOTENCY_KEY, TOWPATH_TRACEPARENT, TOWPATH_SERVER
-Its standard output is the result: JSON if it is JSON, text otherwise.
+TOWPATH_INPUT_ITEM_FILE names a file with the call's input item, if it has one.
+Its standard output is the result: JSON if it is JSON, text otherwise. Output
+that is not UTF-8 fails the call; --output base64 gives any bytes as base64.
 Exit code 0 is success. 65 fails for good. Any other fails with the end of
 standard error as message, and the call is tried again.
 A line `towpath-progress: JSON` on standard error is shown to the caller.
-At the deadline and on cancel everything the program started is ended.
+
+At the deadline and on cancel everything the program started is ended: SIGTERM
+to its process group, two seconds later SIGKILL. What it leaves running when it
+ends is ended, too. When the worker itself dies, all of it is killed at once.
+On Linux a process with a session of its own is no exception; elsewhere only
+the process group ends.
+SIGTERM, Ctrl-C or a closed terminal (SIGHUP) lets what runs finish first; a
+second signal hands it back. Under nohup a closed terminal ends nothing.
 
 Examples:
   towpath worker upper --exec 'tr a-z A-Z'
       one word is given to sh -c
   towpath worker greet --exec 'echo \"hello $TOWPATH_PARAM_NAME\"' --concurrency 4
-  towpath worker thumbs --exec -- convert - -resize 100x100 png:-
-      several words are started as they are; -- stands before words with a dash";
+  towpath worker count --exec -- wc -c
+      several words are started as they are; -- stands before words with a dash
+  towpath worker thumb --output base64 \\
+    --exec 'convert \"$TOWPATH_PARAM_FILE\" -resize 100x100 png:-'
+      a picture as base64";
 
-/// Serve a function with any program: parameters on its standard input, result on its standard output
+/// Serve a function with any program
+///
+/// Parameters on its standard input, result on its standard output.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, override_usage = "towpath worker [OPTIONS] <NAME> --exec <CMD>... [-- <WORDS>...]")]
 pub(crate) struct WorkerArgs {
@@ -79,6 +95,9 @@ pub(crate) struct WorkerArgs {
     /// How many calls run at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     concurrency: u32,
+    /// What the program's standard output becomes
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = OutputForm::Text)]
+    output: OutputForm,
     /// One sentence for people
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
@@ -105,6 +124,7 @@ pub(crate) async fn run(client: &Arc<Client>, out: Output, args: WorkerArgs) -> 
     if !LEASES.contains(&args.lease) {
         return Err(Failure::usage("out_of_range", "a lease lasts between 100ms and 7d").field("lease"));
     }
+    let out = out.without_readers();
     let program = Program::from_words([args.exec.clone(), args.more.clone()].concat())?;
     let mut signals = Signals::listen()?;
     let session = Arc::new(Session::new(Arc::clone(client), out, introduction(&args)?, args.lease));
@@ -117,9 +137,9 @@ pub(crate) async fn run(client: &Arc<Client>, out: Output, args: WorkerArgs) -> 
     Event::Serving { function, worker_id: &session.worker_id, server, concurrency: args.concurrency }.tell(out);
 
     let beat_every = Duration::from_millis(registered.heartbeat_ms).min(args.lease / 3).max(Duration::from_millis(100));
-    let crew = Crew::start(&session, program, args.concurrency, beat_every);
-    signals.next().await;
-    crew.leave(&session, &mut signals, args.drain_timeout).await;
+    let crew = Crew::start(&session, program, &args, beat_every);
+    let signal = signals.next_named().await;
+    crew.leave(&session, signal, &mut signals, args.drain_timeout).await;
     Ok(Exit::Done)
 }
 
@@ -152,12 +172,19 @@ struct Crew {
 }
 
 impl Crew {
-    fn start(session: &Arc<Session>, program: Program, concurrency: u32, beat_every: Duration) -> Self {
+    fn start(session: &Arc<Session>, program: Program, args: &WorkerArgs, beat_every: Duration) -> Self {
         let stop_claiming = CancellationToken::new();
         let (results, outgoing) = mpsc::channel(64);
         let running = TaskTracker::new();
-        let claimer = Arc::new(Claimer { session: Arc::clone(session), program, concurrency, results, running: running.clone() });
-        let claiming = tokio::spawn(claimer.run(stop_claiming.clone()));
+        let claimer = Claimer {
+            session: Arc::clone(session),
+            program,
+            concurrency: args.concurrency,
+            output: args.output,
+            results,
+            running: running.clone(),
+        };
+        let claiming = tokio::spawn(Arc::new(claimer).run(stop_claiming.clone()));
         let delivering = tokio::spawn(results::deliver(Arc::clone(session), outgoing));
         let beating = tokio::spawn({
             let session = Arc::clone(session);
@@ -167,11 +194,11 @@ impl Crew {
     }
 
     /// Finishes what runs while its leases are renewed, hands back what takes too long, and signs off.
-    async fn leave(self, session: &Session, signals: &mut Signals, drain_timeout: Duration) {
+    async fn leave(self, session: &Session, signal: &str, signals: &mut Signals, drain_timeout: Duration) {
         self.stop_claiming.cancel();
         let _ended = self.claiming.await; // so that nothing is started after everything was told to stop
         self.running.close();
-        Event::Draining { running: self.running.len() }.tell(session.out);
+        Event::Draining { running: self.running.len(), signal }.tell(session.out);
         let until = time::now() + drain_timeout;
         tokio::select! {
             () = session.held.emptied() => {}
@@ -180,7 +207,7 @@ impl Crew {
         }
         session.held.stop_all(Stop::HandBack);
         // Programs end within their grace; their results may have to wait for a server that is away.
-        let _all_ended = tokio::time::timeout(group::GRACE + FAREWELL, self.running.wait()).await;
+        let _all_ended = tokio::time::timeout(guarded::GRACE + FAREWELL, self.running.wait()).await;
         let _all_sent = tokio::time::timeout(FAREWELL, self.delivering).await;
         self.beating.abort();
         let _ended = self.beating.await;

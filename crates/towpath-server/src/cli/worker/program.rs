@@ -1,20 +1,20 @@
 //! The program that serves a function: started once per call, in a process group of its own, and stopped with everything it started.
+//! A guard stands between it and the worker, so that it ends with the worker, too.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Instant;
 
-use tokio::io::AsyncWriteExt;
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::Command;
 use tokio::sync::{mpsc, watch};
 use towpath_server::http::wire::Json;
 
-use super::group::ProcessGroup;
+use super::guarded::{Guarded, Streams};
 use super::streams::{self, Stderr, Stdout};
 use crate::cli::failure::Failure;
-use crate::cli::time;
+use crate::cli::{guard, time};
 
 /// What to start for each call.
 #[derive(Debug)]
@@ -44,6 +44,8 @@ pub(crate) enum Stop {
 pub(crate) struct Start {
     /// What it reads on standard input.
     pub(crate) input: Vec<u8>,
+    /// What it finds in a file.
+    pub(crate) input_item: Option<Vec<u8>>,
     /// Its `TOWPATH_` variables.
     pub(crate) environment: Vec<(String, String)>,
     /// When it must be over.
@@ -65,6 +67,8 @@ pub(crate) enum Ending {
     Stopped(Stop),
     /// It could not be started.
     NotStarted(io::Error),
+    /// Its guard was killed, so the program was stopped.
+    Unguarded(io::Error),
 }
 
 /// What a program left behind.
@@ -97,34 +101,27 @@ impl Program {
         Ok(Self::Words(name, words))
     }
 
-    fn command(&self) -> Command {
+    /// Its guard, with the program's words.
+    fn guard(&self) -> io::Result<Command> {
+        let mut guard = guard::of_worker()?;
         match self {
-            Self::Shell(text) => {
-                let mut command = Command::new("sh");
-                command.arg("-c").arg(text);
-                command
-            }
-            Self::Words(name, arguments) => {
-                let mut command = Command::new(name);
-                command.args(arguments);
-                command
-            }
-        }
+            Self::Shell(text) => guard.args(["sh", "-c", text]),
+            Self::Words(name, arguments) => guard.arg(name).args(arguments),
+        };
+        Ok(guard)
     }
 
     /// Starts the program for one call and stays with it until nothing of it is left.
     pub(crate) async fn run(&self, start: Start) -> Ending {
-        let spawned = self
-            .command()
-            .envs(start.environment)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn();
-        match spawned {
-            Ok(child) => Running::of(child, start.input, start.progress, start.lines).until_over(start.deadline, start.stop).await,
+        let started = async {
+            let mut guard = self.guard()?;
+            guard.envs(start.environment);
+            Guarded::start(guard, &start.input, start.input_item.as_deref()).await
+        };
+        match started.await {
+            Ok((guarded, streams)) => {
+                Running::of(guarded, streams, start.progress, start.lines).until_over(start.deadline, start.stop).await
+            }
             Err(error) => Ending::NotStarted(error),
         }
     }
@@ -152,26 +149,21 @@ fn can_be_started(name: &str) -> bool {
 
 /// A started program.
 struct Running {
-    child: Child,
-    group: ProcessGroup,
+    guarded: Guarded,
     stdout: Stdout,
     stderr: Stderr,
 }
 
 impl Running {
-    fn of(mut child: Child, input: Vec<u8>, progress: watch::Sender<Option<Json>>, lines: mpsc::Sender<String>) -> Self {
-        let group = ProcessGroup::led_by(&child);
-        if let Some(stdin) = child.stdin.take() {
-            tokio::spawn(feed(stdin, input));
-        }
-        let stdout = streams::read_stdout(child.stdout.take());
-        let stderr = streams::read_stderr(child.stderr.take(), progress, lines);
-        Self { child, group, stdout, stderr }
+    fn of(guarded: Guarded, streams: Streams, progress: watch::Sender<Option<Json>>, lines: mpsc::Sender<String>) -> Self {
+        let stdout = streams::read_stdout(streams.stdout);
+        let stderr = streams::read_stderr(streams.stderr, progress, lines);
+        Self { guarded, stdout, stderr }
     }
 
     async fn until_over(mut self, deadline: Instant, mut stop: watch::Receiver<Option<Stop>>) -> Ending {
         let exited = tokio::select! {
-            status = self.child.wait() => Ok(status),
+            status = self.guarded.ended() => Ok(status),
             why = asked_to_stop(&mut stop) => Err(why),
             () = time::sleep_until(deadline) => Err(Stop::Deadline),
             () = self.stdout.overflowed() => Err(Stop::TooMuchOutput),
@@ -179,32 +171,27 @@ impl Running {
         match exited {
             Ok(Ok(status)) => self.collect(status).await,
             Ok(Err(error)) => {
-                self.group.end(&mut self.child).await;
-                Ending::NotStarted(error)
+                self.guarded.end().await;
+                Ending::Unguarded(error)
             }
             Err(why) => {
-                self.group.end(&mut self.child).await;
+                self.guarded.end().await;
                 Ending::Stopped(why)
             }
         }
     }
 
-    /// Takes what the program wrote. What it left running in its group ends with it: a call's processes do not outlive the call.
+    /// Takes what the program wrote. What it left running ends with it: a call's processes do not outlive the call.
     async fn collect(mut self, status: ExitStatus) -> Ending {
         // A filter at the end of a pipe may need a moment to write out what it has.
         let both = async { tokio::join!(self.stdout.at_end(), self.stderr.at_end()) };
         let _timed_out = tokio::time::timeout(streams::LINGER, both).await;
-        self.group.end_leftovers().await;
+        self.guarded.end_leftovers().await;
         if self.stdout.has_overflowed() {
             return Ending::Stopped(Stop::TooMuchOutput);
         }
         Ending::Exited(Exited { status, stdout: self.stdout.take(), stderr_tail: self.stderr.tail() })
     }
-}
-
-/// A program that does not read its input closes the pipe; that is its right.
-async fn feed(mut stdin: ChildStdin, input: Vec<u8>) {
-    let _closed_early = stdin.write_all(&input).await;
 }
 
 async fn asked_to_stop(stop: &mut watch::Receiver<Option<Stop>>) -> Stop {

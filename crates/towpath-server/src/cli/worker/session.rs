@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use towpath_server::http::wire::Json;
 use towpath_server::http::wire::workers::{
@@ -59,6 +59,21 @@ impl Session {
         let body = ClaimBody { max: Some(max), wait_ms: Some(words::millis(CLAIM_WAIT)), lease_ms: Some(words::millis(self.lease)) };
         let ask = Ask::post(&self.verb("claim"), &body).waiting(CLAIM_WAIT);
         self.client.ask::<Claimed>(ask).await.map(|claimed| claimed.calls)
+    }
+
+    /// Whether the lease of a delivery that was asked for at `asked_at` certainly runs. After a long wait or a pause of this process the
+    /// server is asked; what it does not confirm is not started, because another worker may have it.
+    pub(crate) async fn still_holds(&self, delivery_id: &str, mut asked_at: Instant) -> bool {
+        let delivery = HashSet::from([delivery_id.to_owned()]);
+        while time::now() >= asked_at + self.lease {
+            asked_at = time::now();
+            match self.beat(&delivery, Duration::ZERO).await {
+                Ok(answer) if !answer.lost.iter().any(|lost| lost == delivery_id) => {}
+                Ok(_lost) => return false,
+                Err(_unconfirmed) => return false,
+            }
+        }
+        true
     }
 
     /// Shows a program's progress to whoever waits for the call. Losing a report costs nothing but the report.

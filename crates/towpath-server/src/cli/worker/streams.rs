@@ -153,7 +153,7 @@ impl Sorter {
         }
         let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).trim_end().to_owned();
         if let Some(report) = line.strip_prefix(PROGRESS) {
-            self.progress.send_replace(Some(json_or_text(report.trim().as_bytes())));
+            self.progress.send_replace(Some(json_or_text(report.trim())));
             return;
         }
         self.keep(&line);
@@ -168,17 +168,20 @@ impl Sorter {
     }
 }
 
-/// Output as JSON: as it is when it is JSON, `null` when there is none, a string otherwise.
-pub(crate) fn json_or_text(output: &[u8]) -> Json {
+/// Text as JSON: as it is when it is JSON, `null` when there is none, a string otherwise.
+pub(crate) fn json_or_text(output: &str) -> Json {
     let trimmed = output.trim_ascii();
     if trimmed.is_empty() {
         return json_text::null();
     }
-    if let Ok(json) = serde_json::from_slice::<Json>(trimmed) {
+    if let Ok(json) = serde_json::from_str::<Json>(trimmed) {
         return json;
     }
-    let text = String::from_utf8_lossy(output);
-    let text = text.trim_end_matches(['\n', '\r']);
+    json_string(output.trim_end_matches(['\n', '\r']))
+}
+
+/// Text as a JSON string.
+pub(crate) fn json_string(text: &str) -> Json {
     serde_json::value::to_raw_value(text).expect("a string always has a JSON form")
 }
 
@@ -188,15 +191,15 @@ mod tests {
 
     #[test]
     fn output_is_json_if_it_can_be_and_text_otherwise() {
-        let cases: [(&[u8], &str); 8] = [
-            (b"", "null"),
-            (b" \n", "null"),
-            (b"{\"a\":1}\n", r#"{"a":1}"#),
-            (b"3\n", "3"),
-            (b"1e400", "1e400"),
-            (b"hello\n", r#""hello""#),
-            (b"  two\nlines\r\n", r#""  two\nlines""#),
-            (b"\xFFx", "\"\u{FFFD}x\""),
+        let cases = [
+            ("", "null"),
+            (" \n", "null"),
+            ("{\"a\":1}\n", r#"{"a":1}"#),
+            ("3\n", "3"),
+            ("1e400", "1e400"),
+            ("hello\n", r#""hello""#),
+            ("  two\nlines\r\n", r#""  two\nlines""#),
+            ("\u{e9}", "\"\u{e9}\""),
         ];
         for (output, json) in cases {
             assert_eq!(json_or_text(output).get(), json);

@@ -30,6 +30,7 @@ pub(crate) fn new_call(name: &str, body: CallBody, headers: &HeaderMap, detached
     call.retain = bounds::length("retain_ms", body.retain_ms)?;
     call.wait_for_function = bounds::length("wait_for_function_ms", body.wait_for_function_ms)?.unwrap_or(call.wait_for_function);
     call.fail_without_workers = body.fail_without_workers;
+    call.retries_on_timeout = body.retries_on_timeout.unwrap_or_default();
     call.detached = detached;
     call.traceparent = traceparent(headers);
     Ok(call)

@@ -41,6 +41,11 @@ pub struct CallBody {
     /// Refuse at once with `no_workers` when no healthy worker serves the function.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fail_without_workers: bool,
+    /// How often to call again, as a new call two seconds later, when the call times out. Default 0. Only for a call that is waited for, and
+    /// not with `call_id` or `idempotency_key`, which would be the same call. A call that timed out while it ran may run twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 10)]
+    pub retries_on_timeout: Option<u32>,
     /// The delivery whose handler makes this call: it gives its permit back while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_delivery_id: Option<String>,

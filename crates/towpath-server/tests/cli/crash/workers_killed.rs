@@ -13,6 +13,13 @@ fn worker(server: &Server) -> Beside {
     server.worker("witness", &["--exec", PROGRAM, "--concurrency", "8", "--lease", "1s"])
 }
 
+/// Waits until a program of this worker has noted that it runs.
+fn runs_a_program(server: &Server, worker: &Beside) {
+    let started = worker.event("started", |event| event["event"] == "started");
+    let call_id = started["call_id"].as_str().unwrap();
+    wait_for("its program to run", || witness::runs(server.folder.path()).contains_key(call_id).then_some(()));
+}
+
 #[test]
 fn a_thousand_calls_end_once_each_while_workers_are_killed_and_paused() {
     let server = Server::start();
@@ -27,12 +34,12 @@ fn a_thousand_calls_end_once_each_while_workers_are_killed_and_paused() {
     careless.process.signal(Signal::SIGSTOP);
     let (mut doomed, paused, _steady) = (worker(&server), worker(&server), worker(&server));
     for _ in 0..3 {
-        // Killed right after it started a program: it holds calls then.
-        doomed.event("started", |event| event["event"] == "started");
+        // Killed while a program runs, and its program with it: another worker runs the call again.
+        runs_a_program(&server, &doomed);
         doomed.signal(Signal::SIGKILL);
         doomed = worker(&server);
     }
-    paused.event("started", |event| event["event"] == "started");
+    runs_a_program(&server, &paused);
     paused.signal(Signal::SIGSTOP);
     let reclaims = || caller.counter(&server, "towpath_reclaims_total");
     let before = reclaims();
