@@ -95,7 +95,8 @@ pub use towpath_core::store::{ConfigView, Durability, SetConfig, Store, StoreErr
 pub use towpath_core::time::Timestamp;
 pub use towpath_core::worker::{FunctionLimits, FunctionRate};
 
-/// Compiles the README's example, so that it cannot lie.
+/// Compiles the Rust in README.md and docs/, so that it cannot lie.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
-struct Readme;
+#[doc = include_str!("../../../docs/locks.md")]
+struct Pages;
