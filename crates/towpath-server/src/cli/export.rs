@@ -119,13 +119,7 @@ fn in_other_words<A: Serialize, B: DeserializeOwned>(said: &A) -> Result<B, Fail
         .map_err(|error| Failure::new(Exit::Failed, "unknown_definition", format!("a function's definition cannot be exported: {error}")))
 }
 
-async fn write_calls(
-    client: &Client,
-    out: Output,
-    file: &mut ExportWriter,
-    done: &mut Exported,
-    args: &ExportArgs,
-) -> Result<(), Failure> {
+async fn write_calls(client: &Client, out: Output, file: &mut ExportWriter, done: &mut Exported, args: &ExportArgs) -> Result<(), Failure> {
     let states = if args.dead_letters { "queued,delayed,running,dead" } else { "queued,delayed,running" };
     let mut query = CallQuery { state: Some(states.to_owned()), limit: Some(PAGE), payloads: true, ..CallQuery::default() };
     loop {

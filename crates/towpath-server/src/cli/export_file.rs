@@ -149,7 +149,9 @@ impl ExportFile {
                 (_, _) if ended => return Err(self.broken(number, "a line comes after the last one")),
                 (1, Line::TowpathExport(header)) if header.format == FORMAT => {}
                 (1, Line::TowpathExport(header)) => return Err(self.other_format(header.format)),
-                (1, _) | (_, Line::TowpathExport(_)) => return Err(self.broken(number, "a header stands in the first line, and only there")),
+                (1, _) | (_, Line::TowpathExport(_)) => {
+                    return Err(self.broken(number, "a header stands in the first line, and only there"));
+                }
                 (_, Line::Config { .. } | Line::Function { .. } | Line::Batcher { .. }) => self.settings.push(at),
                 (_, Line::Call(_) | Line::DeadLetter(_) | Line::LeftOut { .. }) => self.calls.push(at),
                 (_, Line::End { lines }) if lines == number => ended = true,

@@ -256,4 +256,3 @@ fn tell(out: Output, done: &Imported) {
     }
     out.line(&format!("defined: {}; {} there already and kept", settings.join(", "), done.kept));
 }
-

@@ -39,7 +39,11 @@ fn the_page_about_metrics_lists_exactly_what_the_server_registers() {
     let names: BTreeSet<String> = names.collect();
     assert!(names.len() > 20, "the sources are read as they are written today: {names:?}");
     let page: BTreeSet<String> = listed("docs/metrics.md");
-    assert_eq!(page.difference(&names).collect::<Vec<_>>(), Vec::<&String>::new(), "docs/metrics.md lists what the server does not register");
+    assert_eq!(
+        page.difference(&names).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "docs/metrics.md lists what the server does not register"
+    );
     assert_eq!(names.difference(&page).collect::<Vec<_>>(), Vec::<&String>::new(), "docs/metrics.md lacks what the server registers");
 }
 
@@ -61,6 +65,10 @@ fn the_page_about_the_environment_lists_exactly_what_the_binary_reads() {
         assert!(names.contains(sure), "the sources are read as they are written today: {names:?}");
     }
     let page: BTreeSet<String> = listed("docs/environment.md").into_iter().filter(|name| !name.starts_with("--")).collect();
-    assert_eq!(page.difference(&names).collect::<Vec<_>>(), Vec::<&String>::new(), "docs/environment.md lists what the binary does not read");
+    assert_eq!(
+        page.difference(&names).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "docs/environment.md lists what the binary does not read"
+    );
     assert_eq!(names.difference(&page).collect::<Vec<_>>(), Vec::<&String>::new(), "docs/environment.md lacks what the binary reads");
 }

@@ -135,7 +135,7 @@ impl Page {
         }
     }
 
-    /// A line that begins with `$ ` is a command, with the lines that it is continued on; what follows is its output.
+    /// A line that begins with `$ ` is a command, with the lines that it is continued on, after a `\\` or in quotes; what follows is its output.
     fn read_commands(&mut self, start: usize, block: &[&str], mark: Option<&Mark>) {
         let embedded_only = if let Some(Mark::EmbeddedOnly(reason)) = mark { Some(reason) } else { None };
         let until = matches!(mark, Some(Mark::Until));
@@ -158,7 +158,10 @@ impl Page {
                 }
                 (None, None) => self.complain(line, "output without a command: begin commands with `$ `"),
             }
-            continues = text.ends_with('\\');
+            continues = match self.steps.last() {
+                Some(Step::Command(command)) => command.text.ends_with('\\') || !command.text.matches('\'').count().is_multiple_of(2),
+                _ => false,
+            };
         }
     }
 

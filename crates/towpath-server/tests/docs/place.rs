@@ -79,7 +79,7 @@ impl Place {
             Store::Redis => format!(" --store redis://127.0.0.1:{redis_port}"),
         };
         let file = self.shell.begin(&format!("towpath dev{store}"));
-        self.wait_for(&file, &["…is running at…".to_owned(), "…".to_owned()]).unwrap_or_else(|wrong| panic!("{wrong}"));
+        self.wait_for(&file, &["…", "…is running at…", "…"].map(str::to_owned)).unwrap_or_else(|wrong| panic!("{wrong}"));
     }
 
     /// Runs a command of a page, after a pause of so many seconds. `Err` says what the page shows and what was printed.

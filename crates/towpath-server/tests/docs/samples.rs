@@ -19,7 +19,8 @@ impl Names {
 
     /// Whether this is what the page shows. If so, the ids in it are remembered.
     pub(crate) fn match_lines(&mut self, shown: &[String], printed: &[String]) -> bool {
-        let read = |lines: &[String]| -> Vec<Vec<Piece>> { lines.iter().map(|line| pieces(line)).filter(|line| !line.is_empty()).collect() };
+        let read =
+            |lines: &[String]| -> Vec<Vec<Piece>> { lines.iter().map(|line| pieces(line)).filter(|line| !line.is_empty()).collect() };
         let found = lines_match(&read(shown), &read(printed), &self.0);
         let fits = found.is_some();
         self.0.extend(found.unwrap_or_default());
@@ -145,7 +146,8 @@ fn instant(text: &[char]) -> Option<usize> {
 /// A UUID, and the hash of its function's name that may follow.
 fn id(text: &[char]) -> Option<usize> {
     let uuid = form(text, "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx")?;
-    let hash = text.get(uuid) == Some(&'.') && count(&text[uuid + 1..], |letter| letter.is_ascii_lowercase() || letter.is_ascii_digit()) == 7;
+    let hash =
+        text.get(uuid) == Some(&'.') && count(&text[uuid + 1..], |letter| letter.is_ascii_lowercase() || letter.is_ascii_digit()) == 7;
     Some(if hash { uuid + 8 } else { uuid })
 }
 

@@ -63,7 +63,7 @@ impl Shell {
             match self.lines.recv_timeout(TOO_LONG) {
                 Ok(line) if line == END => break,
                 // The shell's own word about a job that was killed; a terminal shows it at some prompt.
-                Ok(line) if line.contains("/steps/step-") && line.contains(" Killed ") => {}
+                Ok(line) if line.contains(" Killed ") && line.contains("/steps/") => {}
                 Ok(line) => printed.push(line),
                 Err(RecvTimeoutError::Timeout) => panic!("this did not end: {command}\nit printed {printed:#?}"),
                 Err(RecvTimeoutError::Disconnected) => panic!("the shell has ended with: {command}\nit printed {printed:#?}"),
