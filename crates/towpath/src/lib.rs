@@ -86,7 +86,7 @@ pub use towpath::{Towpath, TowpathBuilder};
 pub use worker::{DrainReport, RunningWorker, WorkerBuilder};
 
 pub use towpath_core as core;
-pub use towpath_core::call::{Backoff, CallState, DeadReason, Failure, Outcome, RetryPolicy};
+pub use towpath_core::call::{AttemptsBefore, Backoff, CallState, DeadReason, Failure, Outcome, RetryPolicy};
 pub use towpath_core::clock::{Clock, VirtualClock};
 pub use towpath_core::ids::{DeliveryId, Ids};
 pub use towpath_core::names::{CallId, FunctionKey, FunctionName, IdempotencyKey, InvalidName, Scope, WorkerId};

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use towpath_server::http::wire::batches::{BatcherList, SettingsBody};
-use towpath_server::http::wire::calls::{CallDetail, CallList, CallQuery};
+use towpath_server::http::wire::calls::{AttemptsBeforeBody, CallDetail, CallList, CallQuery};
 use towpath_server::http::wire::config::ConfigBody;
 use towpath_server::http::wire::functions::{DefineBody, FunctionBody, FunctionList};
 use towpath_server::http::wire::health::HealthBody;
@@ -157,6 +157,7 @@ fn moved(call: CallDetail) -> Result<MovedCall, Failure> {
         let message = format!("the server gives no parameters of call {}: it is of another version", call.call_id);
         Failure::new(Exit::Failed, "not_a_towpath_server", message)
     };
+    let before = AttemptsBeforeBody { failures: call.failures, crashes: call.crashes };
     Ok(MovedCall {
         params: call.params.ok_or_else(missing)?,
         call_id: call.call_id,
@@ -166,6 +167,7 @@ fn moved(call: CallDetail) -> Result<MovedCall, Failure> {
         input_item: call.input_item,
         idempotency_key: call.idempotency_key,
         traceparent: call.traceparent,
+        attempts_before: (before != AttemptsBeforeBody::default()).then_some(before),
     })
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use towpath_server::http::wire::Json;
+use towpath_server::http::wire::calls::AttemptsBeforeBody;
 use towpath_server::http::wire::functions::DefineBody;
 
 use super::exit::Exit;
@@ -64,6 +65,9 @@ pub(crate) struct MovedCall {
     pub(crate) idempotency_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) traceparent: Option<String>,
+    /// Its failed attempts and lost workers, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) attempts_before: Option<AttemptsBeforeBody>,
 }
 
 /// Writes a file that appears under its name when it is whole.

@@ -159,9 +159,9 @@ impl Import<'_> {
         }
     }
 
-    /// Its deadline has passed long ago, so it gets the default one.
+    /// Its deadline has passed long ago, so it gets the default one. As with a replay, its attempts count anew.
     async fn dead_letter(&mut self, call: MovedCall) -> Result<(), Failure> {
-        self.submit(call, None).await
+        self.submit(MovedCall { attempts_before: None, ..call }, None).await
     }
 
     async fn call(&mut self, call: MovedCall) -> Result<(), Failure> {
@@ -187,6 +187,7 @@ impl Import<'_> {
             call_id: Some(call.call_id.clone()),
             idempotency_key: call.idempotency_key,
             wait_for_function_ms: Some(0),
+            attempts_before: call.attempts_before,
             ..CallBody::default()
         };
         let taken: Result<CallAccepted, RequestError> = self.client.ask(Ask::post(&path, &body).traceparent(call.traceparent)).await;

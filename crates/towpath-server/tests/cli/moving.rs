@@ -182,6 +182,24 @@ fn calls_that_run_are_named_and_move_only_when_that_is_asked_for() {
 }
 
 #[test]
+fn failed_attempts_count_on_in_the_other_store() {
+    let server = Server::start();
+    let worker = server.worker("broken", &["--max-attempts", "2", "--exec", "exit 1"]);
+    let id = server.submit("broken", "{}", &[]);
+    wait_for("the first failure", || Some(server.call(&id)).filter(|call| call["failures"] == 1 && call["state"] == "delayed"));
+    server.run(&["export", FILE]).exits(0).prints("1 call,");
+    drop(worker);
+    let text = std::fs::read_to_string(server.path(FILE)).unwrap();
+    assert!(text.contains(r#""attempts_before":{"failures":1,"crashes":0}"#), "{text}");
+    let redis = kept_redis();
+    on(&server.folder, &redis.url(), &["import", FILE]).exits(0).prints("1 call imported");
+    let there = Server::start_with(tempfile::tempdir().unwrap(), &["dev", "--listen", "127.0.0.1:0", "--store", &redis.url()]);
+    assert_eq!(there.call(&id)["failures"], 1);
+    let _worker = there.worker("broken", &["--max-attempts", "2", "--exec", "exit 1"]);
+    assert_eq!(there.call_in_state(&id, "dead")["failures"], 2, "the second attempt was the last");
+}
+
+#[test]
 fn dead_letters_move_only_when_asked_for_and_run_only_when_asked_for() {
     let server = Server::start();
     let _worker = server.worker("broken", &["--max-attempts", "1", "--exec", "exit 1"]);
