@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+const UUID: &str = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
 /// Stands for any text in a line, and alone in a line for any number of lines.
 const ANYTHING: char = '…';
 
@@ -145,7 +146,7 @@ fn instant(text: &[char]) -> Option<usize> {
 
 /// A UUID, and the hash of its function's name that may follow.
 fn id(text: &[char]) -> Option<usize> {
-    let uuid = form(text, "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx")?;
+    let uuid = form(text, UUID)?;
     let hash =
         text.get(uuid) == Some(&'.') && count(&text[uuid + 1..], |letter| letter.is_ascii_lowercase() || letter.is_ascii_digit()) == 7;
     Some(if hash { uuid + 8 } else { uuid })
@@ -159,6 +160,9 @@ fn request(text: &[char]) -> Option<usize> {
 /// `HOST-4711-cb89da1c17bb`
 fn worker(text: &[char]) -> Option<usize> {
     let word = count(text, |letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.'));
+    if word.checked_sub(UUID.len()).is_some_and(|start| form(&text[start..word], UUID).is_some()) {
+        return None; // a delivery's id, whose last but one part happens to be a number
+    }
     let tail = word.checked_sub("-xxxxxxxxxxxx".len())?;
     form(&text[tail..word], "-xxxxxxxxxxxx")?;
     let digits = text[..tail].iter().rev().take_while(|letter| letter.is_ascii_digit()).count();
@@ -211,6 +215,7 @@ mod tests {
         let printed = "call 01a2f202-64eb-7333-8aaa-000000000000.abcdefg at 2026-11-18 00:00:00Z,   1 min 31 s ago by a-b-1-0123456789ab (req-0000000000000000-1)";
         assert!(fits(shown, printed));
         assert!(!fits(shown, &printed.replace("ago", "before")));
+        assert!(fits("1-01a1e101-53da-72d4-92fc-6f4baa7214cb", "1-01a1e101-53da-72d4-8464-6f4baa7214cb"), "no worker's id");
         assert!(!fits("attempt 1", "attempt 2"), "a small number is no sample");
         assert!(!fits("3", "4"));
     }
