@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::page::{self, text_of};
+use crate::place::{Place, Store};
 
 /// The names in backticks in the first column of a page's tables.
 fn listed(page: &str) -> BTreeSet<String> {
@@ -45,6 +46,48 @@ fn the_page_about_metrics_lists_exactly_what_the_server_registers() {
         "docs/metrics.md lists what the server does not register"
     );
     assert_eq!(names.difference(&page).collect::<Vec<_>>(), Vec::<&String>::new(), "docs/metrics.md lacks what the server registers");
+}
+
+fn is_sample_of(line: &str, metric: &str) -> bool {
+    let name = line.split(['{', ' ']).next().unwrap_or_default();
+    ["", "_total", "_bucket", "_sum", "_count", "_info"].iter().any(|end| name.strip_suffix(end) == Some(metric))
+}
+
+#[test]
+fn what_a_server_prints_as_metrics_is_on_the_page_with_its_kind() {
+    let mut place = Place::open(page::Place::Dev, Store::Embedded);
+    for command in [
+        "towpath call add '{\"a\":1,\"b\":2}'",
+        "towpath lock run nightly -- true",
+        "towpath limit check mail --rule r=gcra:10/1s",
+        "towpath batch push orders '{\"text\":\"hi\"}'",
+        "towpath batch settings orders --set key='[\"customer\"]'",
+        "towpath batch push orders '{\"customer\":\"anna\"}'",
+    ] {
+        place.run(command);
+    }
+    let printed = place.run("curl -s localhost:8690/metrics");
+    let kinds: Vec<&str> = printed.iter().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    for kind in [
+        "towpath_calls_ended counter",
+        "towpath_lock_grants counter",
+        "towpath_limit_checks counter",
+        "towpath_batch_messages_ingested counter",
+    ] {
+        assert!(kinds.contains(&kind), "{kinds:?}");
+    }
+    let page = text_of("docs/metrics.md");
+    for (name, kind) in kinds.iter().filter_map(|line| line.split_once(' ')) {
+        let is_row = |line: &&str| line.strip_prefix(&format!("| `{name}")).is_some_and(|rest| rest.starts_with(['`', '{']));
+        let row = page.lines().find(is_row).unwrap_or_else(|| panic!("docs/metrics.md lacks {name}"));
+        assert_eq!(row.split(" | ").nth(1), Some(kind), "{name}");
+        let labels = row.split('`').nth(1).unwrap().trim_start_matches(name).trim_matches(['{', '}']);
+        for sample in printed.iter().filter(|line| is_sample_of(line, name)) {
+            for label in labels.split(',').filter(|label| !label.is_empty()) {
+                assert!(sample.contains(&format!("{label}=\"")), "docs/metrics.md gives {name} the label '{label}': {sample}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -113,6 +113,12 @@ impl Place {
         }
     }
 
+    /// Runs a command that is on no page.
+    pub(crate) fn run(&mut self, text: &str) -> Vec<String> {
+        let text = self.with_ports(text);
+        self.shell.run(&text)
+    }
+
     /// Waits until a job has printed what the page shows.
     fn wait_for(&mut self, file: &PathBuf, shown: &[String]) -> Result<Vec<String>, String> {
         let begun = now();
