@@ -105,7 +105,7 @@ impl ExportWriter {
         let lines = self.lines + 1;
         self.write(&Line::End { lines })?;
         let Self { mut file, partial, path, .. } = self;
-        let put = || -> io::Result<()> {
+        let mut put = || -> io::Result<()> {
             file.flush()?;
             file.get_ref().sync_all()?;
             // A link and not a renaming: it fails where a file of this name has come up meanwhile.
@@ -114,7 +114,6 @@ impl ExportWriter {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             File::open(folder)?.sync_all()
         };
-        let mut put = put;
         put().map_err(|error| cannot_write(&path, &error))
     }
 }

@@ -208,11 +208,11 @@ impl Import<'_> {
     fn refused(&mut self, what: &str, error: RequestError) -> Result<(), Failure> {
         let code = if let RequestError::Refused { detail, .. } = &error { detail.code.clone() } else { String::new() };
         if code == "overloaded" || error.may_pass() {
-            let failure = Failure::from(error);
-            let message = format!("{what} was not imported: {}", failure.detail.message);
-            let kept = words::plural(self.done.calls + self.done.duplicates, "call");
-            let hint = format!("{kept} of the file are there; import it again, and they are skipped");
-            return Err(Failure { exit: failure.exit, detail: Box::new(failure_with(*failure.detail, message, hint)) });
+            let outcome = if error.may_have_happened() { "may or may not have been imported" } else { "was not imported" };
+            let mut failure = Failure::from(error);
+            failure.detail.message = format!("{what} {outcome}: {}", failure.detail.message);
+            let there = words::plural(self.done.calls + self.done.duplicates, "call");
+            return Err(failure.hint(format!("{there} of the file are there; import it again, and they are skipped")));
         }
         if code == "idempotency_conflict" {
             self.done.conflicts += 1;
@@ -222,15 +222,6 @@ impl Import<'_> {
         self.out.error_line(&format!("{what} was not imported: {}", error.brief()));
         Ok(())
     }
-}
-
-fn failure_with(
-    mut detail: towpath_server::http::wire::error::ErrorDetail,
-    message: String,
-    hint: String,
-) -> towpath_server::http::wire::error::ErrorDetail {
-    (detail.message, detail.hint) = (message, Some(hint));
-    detail
 }
 
 fn read(json: &Json) -> Option<Value> {
