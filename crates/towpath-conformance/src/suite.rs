@@ -61,6 +61,7 @@ macro_rules! every_case {
             [$($argument)*]
             submit {
                 an_accepted_call_is_kept_as_it_was_asked
+                attempts_that_a_call_had_elsewhere_count_here
                 a_call_of_an_unknown_function_is_refused
                 a_function_without_workers_takes_calls
                 a_resend_of_the_same_id_is_the_same_call

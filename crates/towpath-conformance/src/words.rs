@@ -6,7 +6,7 @@ mod runs;
 
 use std::time::Duration;
 
-use towpath_core::call::{Answer, CallRequest, Failure, Retry};
+use towpath_core::call::{Answer, AttemptsBefore, CallRequest, Failure, Retry};
 use towpath_core::names::{CallId, FunctionKey, FunctionName, IdempotencyKey, InvalidName, Scope, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::store::SubmitCall;
@@ -96,7 +96,15 @@ pub fn new_call(id: &str, of: &str) -> SubmitCall {
         parent: None,
         traceparent: None,
     };
-    SubmitCall { call_id: call_id(id), request, timeout: seconds(60), retain: seconds(600), fail_without_workers: false, fresh: false }
+    SubmitCall {
+        call_id: call_id(id),
+        request,
+        timeout: seconds(60),
+        retain: seconds(600),
+        fail_without_workers: false,
+        fresh: false,
+        before: AttemptsBefore::default(),
+    }
 }
 
 /// What can be said about a call to submit.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, Row};
-use towpath_core::call::{Call, CallCommand, CallReply, CallRequest, CallState, Held, LostLease, step};
+use towpath_core::call::{AttemptsBefore, Call, CallCommand, CallReply, CallRequest, CallState, Held, LostLease, step};
 use towpath_core::ids::DeliveryId;
 use towpath_core::names::{CallId, WorkerId};
 use towpath_core::payload::Payload;
@@ -65,7 +65,7 @@ fn refusal(tx: &Tx<'_>, call: &SubmitCall) -> Result<Arc<Function>, Submitted> {
 
 /// Writes a new call; `None` when its id is taken.
 fn take(tx: &mut Tx<'_>, function: &Function, submit: &SubmitCall) -> Moved<Option<Timestamp>> {
-    let call = Call::submitted(submit.call_id.clone(), tx.now, submit.timeout, submit.retain);
+    let call = Call::submitted(submit.call_id.clone(), tx.now, submit.timeout, submit.retain).with_attempts(submit.before);
     let stored = Stored { seq: tx.memory.next_seq(), function_id: function.id, call };
     if !rows::insert_call(tx.conn, &stored, &submit.request)? {
         // The id of a gone call is free; its rows only wait for their removal.
@@ -267,6 +267,7 @@ pub(crate) fn replay_dead(tx: &mut Tx<'_>, call_id: &CallId, replay_id: &CallId)
         retain: stored.call.retain,
         fail_without_workers: false,
         fresh: false,
+        before: AttemptsBefore::default(),
     };
     // A repeated replay under the same new id finds the dead letter settled; an id that somebody else has taken is not ours to replay to.
     if take(tx, &function, &again)?.is_none() {

@@ -38,7 +38,7 @@ pub(crate) const AFTER_REQUEST: usize = AFTER_CALL + 6;
 
 // Hot statements take their values by position: finding a parameter by its name costs as much as binding it.
 const INSERT_CALL: &str = "INSERT INTO calls (seq, call_id, function_id, state, submitted_ms, deadline_ms, retain_ms, failures, crashes, \
-     delivery, lease_ms, parked, cancel_requested) VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, 0, 0, 0, 0, 0, 0) \
+     delivery, lease_ms, parked, cancel_requested) VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, ?8, 0, 0, 0, 0) \
      ON CONFLICT (call_id) DO NOTHING";
 const INSERT_REQUEST: &str = "INSERT INTO call_requests (seq, params, input_item, idempotency_key, depth, parent, traceparent) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
@@ -140,6 +140,8 @@ pub(crate) fn insert_call(conn: &Connection, stored: &Stored, request: &CallRequ
         call.submitted_at.as_millis(),
         call.deadline.as_millis(),
         millis(call.retain),
+        call.failures,
+        call.crashes,
     ))?;
     if written == 0 {
         return Ok(false);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rusqlite::ffi;
 use tokio::sync::watch;
-use towpath_core::call::CallRequest;
+use towpath_core::call::{AttemptsBefore, CallRequest};
 use towpath_core::clock::VirtualClock;
 use towpath_core::names::{CallId, FunctionKey, FunctionName};
 use towpath_core::store::{Durability, StoreError, StoreTrouble, SubmitCall};
@@ -45,7 +45,15 @@ fn function() -> FunctionKey {
 fn submit(id: &str) -> SubmitCall {
     let (call_id, request) = (CallId::new(id).unwrap(), CallRequest::of(function()));
     let hour = std::time::Duration::from_secs(3_600);
-    SubmitCall { call_id, request, timeout: hour, retain: hour, fail_without_workers: false, fresh: false }
+    SubmitCall {
+        call_id,
+        request,
+        timeout: hour,
+        retain: hour,
+        fail_without_workers: false,
+        fresh: false,
+        before: AttemptsBefore::default(),
+    }
 }
 
 fn run<R: Send + 'static>(writer: &mut Writer, run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {

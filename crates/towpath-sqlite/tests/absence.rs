@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_core::call::{Answer, CallRequest, LostLease};
+use towpath_core::call::{Answer, AttemptsBefore, CallRequest, LostLease};
 use towpath_core::clock::{Clock, VirtualClock};
 use towpath_core::ids::DeliveryId;
 use towpath_core::names::{CallId, FunctionKey, FunctionName, LockId, LockScope, WorkerId};
@@ -45,7 +45,18 @@ async fn hold_a_call(store: &SqliteStore, timeout: Duration) -> DeliveryId {
         traceparent: None,
     };
     let call_id = CallId::new("c1").unwrap();
-    store.submit(SubmitCall { call_id, request, timeout, retain: AWAY * 10, fail_without_workers: false, fresh: false }).await.unwrap();
+    store
+        .submit(SubmitCall {
+            call_id,
+            request,
+            timeout,
+            retain: AWAY * 10,
+            fail_without_workers: false,
+            fresh: false,
+            before: AttemptsBefore::default(),
+        })
+        .await
+        .unwrap();
     let functions = [ClaimFunction { function, max: 1 }].into();
     let claimed = store
         .claim(ClaimCalls { worker: worker(), functions, max: 1, lease: LEASE, wait: Duration::ZERO, takes_any: false })

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_core::call::CallRequest;
+use towpath_core::call::{AttemptsBefore, CallRequest};
 use towpath_core::clock::VirtualClock;
 use towpath_core::names::{CallId, FunctionKey, FunctionName};
 use towpath_core::payload::Payload;
@@ -54,7 +54,7 @@ fn call(number: usize, bytes: usize) -> SubmitCall {
     };
     let call_id = CallId::new(format!("call-{number}")).unwrap();
     let day = Duration::from_secs(86_400);
-    SubmitCall { call_id, request, timeout: day, retain: day, fail_without_workers: false, fresh: false }
+    SubmitCall { call_id, request, timeout: day, retain: day, fail_without_workers: false, fresh: false, before: AttemptsBefore::default() }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ mod wait;
 use std::fmt;
 use std::time::Duration;
 
-use towpath_core::call::CallState;
+use towpath_core::call::{AttemptsBefore, CallState};
 use towpath_core::names::{CallId, FunctionKey, IdempotencyKey};
 use towpath_core::payload::Payload;
 use towpath_core::store::{CallWatch, Durability};
@@ -59,6 +59,8 @@ pub struct NewCall {
     pub parent: Option<CallId>,
     /// W3C trace context, carried as it came.
     pub traceparent: Option<String>,
+    /// Attempts in the store that it was moved from. Default: none.
+    pub before: AttemptsBefore,
 }
 
 impl NewCall {
@@ -82,6 +84,7 @@ impl NewCall {
             depth: 0,
             parent: None,
             traceparent: None,
+            before: AttemptsBefore::default(),
         }
     }
 }

@@ -86,7 +86,7 @@ pub use towpath::{Towpath, TowpathBuilder};
 pub use worker::{DrainReport, RunningWorker, WorkerBuilder};
 
 pub use towpath_core as core;
-pub use towpath_core::call::{Backoff, CallState, DeadReason, Failure, Outcome, RetryPolicy};
+pub use towpath_core::call::{AttemptsBefore, Backoff, CallState, DeadReason, Failure, Outcome, RetryPolicy};
 pub use towpath_core::clock::{Clock, VirtualClock};
 pub use towpath_core::ids::{DeliveryId, Ids};
 pub use towpath_core::names::{CallId, FunctionKey, FunctionName, IdempotencyKey, InvalidName, Scope, WorkerId};
@@ -95,7 +95,8 @@ pub use towpath_core::store::{ConfigView, Durability, SetConfig, Store, StoreErr
 pub use towpath_core::time::Timestamp;
 pub use towpath_core::worker::{FunctionLimits, FunctionRate};
 
-/// Compiles the README's example, so that it cannot lie.
+/// Compiles the Rust in README.md and docs/, so that it cannot lie.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
-struct Readme;
+#[doc = include_str!("../../../docs/locks.md")]
+struct Pages;

@@ -97,7 +97,7 @@ impl State {
         if let Some(limit) = definition.limits.max_backlog.filter(|limit| backlog >= *limit) {
             return Submitted::Overloaded { backlog, limit };
         }
-        let taken = Call::submitted(call.call_id, now, call.timeout, call.retain);
+        let taken = Call::submitted(call.call_id, now, call.timeout, call.retain).with_attempts(call.before);
         let deadline = taken.deadline;
         self.records.add_call(taken, call.request);
         Submitted::Accepted { deadline, durability: Durability::Memory }

@@ -85,6 +85,12 @@ impl Call {
         }
     }
 
+    /// The same call with attempts that it had elsewhere.
+    #[must_use]
+    pub fn with_attempts(self, before: AttemptsBefore) -> Self {
+        Self { failures: before.failures, crashes: before.crashes, ..self }
+    }
+
     /// The next instant at which a timer moves this call: its deadline, the end of its lease or of its delay. `None` once it has ended:
     /// the end of a retention is not a timer (see [`Call::is_gone`]).
     pub fn due(&self) -> Option<Timestamp> {
@@ -119,6 +125,15 @@ impl Call {
     pub fn attempt(&self) -> u32 {
         self.failures.saturating_add(1)
     }
+}
+
+/// Attempts that a call has behind it when a store takes it: those it had in the store that it comes from. They count as if they had been made here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttemptsBefore {
+    /// Attempts that a handler ended with an error.
+    pub failures: u32,
+    /// Deliveries whose lease ran out.
+    pub crashes: u32,
 }
 
 /// What a call was asked to do. Written once at submit.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Durability, StoreError};
-use crate::call::{Answer, Call, CallRequest, CallState, LostLease, Outcome};
+use crate::call::{Answer, AttemptsBefore, Call, CallRequest, CallState, LostLease, Outcome};
 use crate::ids::DeliveryId;
 use crate::names::{CallId, FunctionKey, IdempotencyKey, WorkerId};
 use crate::payload::Payload;
@@ -104,6 +104,8 @@ pub struct SubmitCall {
     /// The id was made for this very submit and was never sent before, so no store needs to look whether it was used. A store may
     /// ignore this. Every repetition of the submit sends `false`.
     pub fresh: bool,
+    /// Attempts in the store that it was moved from; none for a call that begins here.
+    pub before: AttemptsBefore,
 }
 
 /// What became of a submit.

@@ -227,8 +227,8 @@ impl RedisStore {
     }
 
     fn write_submit<'a>(&self, one: &'a ToSubmit, now: Timestamp, ours: &Arc<[Arc<str>]>) -> Written<'a> {
-        let SubmitCall { call_id, request, timeout, retain, .. } = &*one.call;
-        let call = Call::submitted(call_id.clone(), now, *timeout, *retain);
+        let SubmitCall { call_id, request, timeout, retain, before, .. } = &*one.call;
+        let call = Call::submitted(call_id.clone(), now, *timeout, *retain).with_attempts(*before);
         let (deadline, sequence, key) = (call.deadline, self.shared.next_sequence(now), request.idempotency_key.clone());
         let replies = if one.is_waited_for { Arc::clone(ours) } else { Arc::default() };
         let request = write_request(request);

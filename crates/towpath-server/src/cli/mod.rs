@@ -11,6 +11,8 @@ mod dev;
 mod dlq;
 mod doctor;
 mod exit;
+mod export;
+mod export_file;
 mod failure;
 mod follow;
 mod functions;
@@ -19,6 +21,7 @@ mod groups;
 mod guard;
 mod hosting;
 mod ids;
+mod import;
 mod json_text;
 mod limit;
 mod lock;
@@ -81,6 +84,8 @@ enum Command {
     Limit(limit::LimitArgs),
     Lock(lock::LockArgs),
     Config(config::ConfigArgs),
+    Export(export::ExportArgs),
+    Import(import::ImportArgs),
     Doctor(doctor::DoctorArgs),
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
@@ -162,6 +167,8 @@ async fn dispatch(globals: Globals, command: Command, out: Output) -> Result<Exi
             done
         }
         Command::Config(args) => with_client(&globals, async |client| config::run(client, out, args).await).await,
+        Command::Export(args) => with_client(&globals, async |client| export::run(client, out, args).await).await,
+        Command::Import(args) => with_client(&globals, async |client| import::run(client, out, args).await).await,
         Command::Doctor(args) => doctor::run(&globals, out, args).await,
         Command::Bench(args) => bench::run(&globals, out, args).await,
         Command::Completions(args) => Ok(completions::run(out, &args)),

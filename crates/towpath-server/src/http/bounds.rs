@@ -36,6 +36,8 @@ const TABLE: &[Bounds] = &[
     bounds("max_concurrent", 1, 1_000_000),
     bounds("max_payload_bytes", 1, 4 * 1024 * 1024),
     bounds("shards", 1, 64),
+    bounds("failures", 0, 1_000_000),
+    bounds("crashes", 0, 1_000_000),
     bounds("after_progress", 0, u32::MAX as u64),
     bounds("if_version", 0, i64::MAX as u64),
     bounds("not_version", 0, i64::MAX as u64),

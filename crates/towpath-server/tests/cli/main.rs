@@ -11,6 +11,7 @@ mod limit;
 mod listing;
 mod lock;
 mod many_keys;
+mod moving;
 mod offline;
 mod redis;
 mod serving;

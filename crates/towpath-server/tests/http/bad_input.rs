@@ -187,6 +187,15 @@ async fn numbers_out_of_range() {
         table.push(post("claim", "/v1/workers/w/claim", number(field, bad), 400, "out_of_range", field));
     }
     table.push(post("wait_for_function_ms", CALL, number("wait_for_function_ms", "600001"), 400, "out_of_range", "wait_for_function_ms"));
+    for (name, field, bad) in [
+        ("failures", "attempts_before.failures", "-1"),
+        ("failures", "attempts_before.failures", "1000001"),
+        ("crashes", "attempts_before.crashes", "1.5"),
+        ("crashes", "attempts_before.crashes", "4294967296"),
+    ] {
+        let body = format!(r#"{{"attempts_before":{}}}"#, number(name, bad));
+        table.push(post("attempts before", CALL, body, 400, "out_of_range", field));
+    }
     let offer = |text: &str| format!(r#"{{"functions":[{{"name":"a",{text}}}]}}"#);
     for (text, field) in [
         (r#""concurrency":0"#, "functions[0].concurrency"),

@@ -225,6 +225,7 @@ fn to_submit(towpath: &Towpath, call: NewCall, timeout: Duration, retain: Durati
         retain,
         fail_without_workers: call.fail_without_workers,
         fresh,
+        before: call.before,
     }
 }
 

@@ -11,7 +11,7 @@ use towpath::testing::TestTowpath;
 use towpath::{
     CallContext, CallState, DrainReport, FunctionOptions, HandlerError, Outcome, Payload, RetryPolicy, VirtualClock, WorkerError, WorkerId,
 };
-use towpath_core::call::CallRequest;
+use towpath_core::call::{AttemptsBefore, CallRequest};
 use towpath_core::store::{Cancelled, SubmitCall};
 
 /// A door that handlers wait at until the test opens it.
@@ -445,6 +445,7 @@ fn submit_of(function: &str, params: &str) -> SubmitCall {
         retain: seconds(60),
         fail_without_workers: false,
         fresh: false,
+        before: AttemptsBefore::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use towpath_core::call::{CallState, Outcome};
+use towpath_core::call::{AttemptsBefore, CallState, Outcome};
 use towpath_core::names::CallId;
 use towpath_core::store::Submitted;
 use towpath_core::time::Timestamp;
@@ -37,6 +37,29 @@ pub async fn an_accepted_call_is_kept_as_it_was_asked(t: &mut Bench) {
     assert_eq!(kept.progress, None);
     let expected = towpath_core::call::Call::submitted(call.call_id, t.now(), seconds(5), seconds(7));
     assert_eq!(kept.call, expected);
+}
+
+pub async fn attempts_that_a_call_had_elsewhere_count_here(t: &mut Bench) {
+    t.define_with("add", |f| (f.retry.max_attempts, f.retry.max_deliveries) = (3, 2)).await;
+    let mut call = t.new_call("add");
+    call.before = AttemptsBefore { failures: 2, crashes: 1 };
+    t.submit_this(call.clone()).await;
+    let kept = t.call(&call.call_id).await;
+    assert_eq!((kept.failures, kept.crashes, kept.state), (2, 1, CallState::Queued));
+    let mut again = call.clone();
+    again.before = AttemptsBefore::default();
+    assert!(existing(&t.try_submit(again).await).is_some(), "a resend is the same call, whatever it says about attempts");
+    let work = t.claim_one("w1", "add").await;
+    assert_eq!(work.delivery.attempt, 3);
+    t.answer(&work, failed("third")).await;
+    t.check_state(&call.call_id, CallState::Dead).await;
+
+    let mut fragile = t.new_call("add");
+    fragile.before.crashes = 1;
+    t.submit_this(fragile.clone()).await;
+    t.claim_one("w1", "add").await;
+    t.pass_s(30).await;
+    t.check_state(&fragile.call_id, CallState::Dead).await;
 }
 
 pub async fn a_call_of_an_unknown_function_is_refused(t: &mut Bench) {

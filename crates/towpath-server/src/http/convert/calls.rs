@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use towpath::NewCall;
-use towpath_core::call::{CallState, DeadReason, Failure, Outcome};
+use towpath_core::call::{AttemptsBefore, CallState, DeadReason, Failure, Outcome};
 use towpath_core::inspect::{CallFilter, CallView, Page, PageRequest};
 use towpath_core::names::FunctionName;
 use towpath_core::payload::Payload;
@@ -14,7 +14,7 @@ use super::{call_id, function_key, idempotency_key, json, payload, scope, tracep
 use crate::http::bounds;
 use crate::http::codes::Code;
 use crate::http::error::{ApiError, invalid_name};
-use crate::http::wire::calls::{CallBody, CallDetail, CallList, CallQuery, FailureBody, OutcomeBody, ProgressDetail};
+use crate::http::wire::calls::{AttemptsBeforeBody, CallBody, CallDetail, CallList, CallQuery, FailureBody, OutcomeBody, ProgressDetail};
 
 const LIMIT_DEFAULT: u32 = 50;
 
@@ -33,7 +33,14 @@ pub(crate) fn new_call(name: &str, body: CallBody, headers: &HeaderMap, detached
     call.retries_on_timeout = body.retries_on_timeout.unwrap_or_default();
     call.detached = detached;
     call.traceparent = traceparent(headers);
+    call.before = body.attempts_before.map_or(Ok(AttemptsBefore::default()), |body| attempts_before(&body))?;
     Ok(call)
+}
+
+fn attempts_before(body: &AttemptsBeforeBody) -> Result<AttemptsBefore, ApiError> {
+    bounds::check("attempts_before.failures", Some(body.failures))?;
+    bounds::check("attempts_before.crashes", Some(body.crashes))?;
+    Ok(AttemptsBefore { failures: body.failures, crashes: body.crashes })
 }
 
 /// Which calls a query means, and which page of them.

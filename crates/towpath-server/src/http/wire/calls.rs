@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::Json;
+use super::{Json, object};
 
 /// A call to make. Everything has a default.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -53,6 +53,23 @@ pub struct CallBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 2_592_000_000_u64)]
     pub retain_ms: Option<u64>,
+    /// Attempts in the store that the call was moved from; `towpath import` sends them. They count as if they had been made here.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
+    pub attempts_before: Option<AttemptsBeforeBody>,
+}
+
+/// Attempts that a call has behind it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AttemptsBeforeBody {
+    /// Attempts that ended with a handler's error. Default 0.
+    #[serde(default)]
+    #[schema(maximum = 1_000_000)]
+    pub failures: u32,
+    /// Deliveries that ended with the worker's silence. Default 0.
+    #[serde(default)]
+    #[schema(maximum = 1_000_000)]
+    pub crashes: u32,
 }
 
 /// A call that ended well.
