@@ -15,6 +15,7 @@ use crate::calls::record::Record;
 use crate::registry::reply::command;
 use crate::script::{Args, MEND};
 use crate::store::RedisStore;
+use crate::unreadable::is_odd;
 use crate::value;
 
 /// So many members of a set are looked at in one round.
@@ -62,7 +63,7 @@ impl RedisStore {
             let text = value::bytes(&pair[1]).unwrap_or_default().to_vec();
             match Record::read(&call_id, &text.into()) {
                 Ok(record) => records.push(record),
-                Err(error) => tracing::warn!(function = %partition.function, %error, "a call cannot be read"),
+                Err(error) => self.shared.pass_over(&partition.keys.calls, call_id.as_str().as_bytes(), error),
             }
         }
         self.mend(partition, records).await?;
@@ -132,7 +133,15 @@ impl RedisStore {
             args.number(CHUNK);
             args.flag(set.worker.is_empty());
             args.push(&set.worker);
-            let removed = self.shared.link.run_args(&MEND, &[&set.partition.keys.calls, &set.key], &args).await?;
+            let removed = self.shared.link.run_args(&MEND, &[&set.partition.keys.calls, &set.key], &args).await;
+            // The trouble of one function keeps no other from being repaired.
+            let removed = match removed {
+                Err(error) if is_odd(&error) => {
+                    self.shared.pass_over(&set.partition.keys.calls, b"", self.explain(set.partition, error).await);
+                    continue;
+                }
+                removed => removed?,
+            };
             if let Some(removed) = value::number(&removed).filter(|removed| *removed > 0) {
                 let (function, set_key) = (&set.partition.function, &set.key);
                 tracing::warn!(%function, removed, set_key, "calls that do not run were counted as running; they are not any more");

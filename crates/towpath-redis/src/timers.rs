@@ -132,7 +132,7 @@ impl RedisStore {
                     kinds.iter_mut().zip(taken).for_each(|(kind, taken)| kind.extend(taken));
                     if let Some(error) = trouble {
                         let error = self.explain(partition, error).await;
-                        tracing::warn!(function = %partition.function, %error, "not all that is due of this function could be read; trying again");
+                        self.shared.pass_over(&partition.keys.deadlines, b"", format!("not all timers of this function are fired: {error}"));
                         in_trouble.push(Arc::clone(partition));
                     }
                 }
@@ -289,7 +289,8 @@ impl RedisStore {
             match self.remove_worker(&worker).await {
                 Ok(removed) => fired.workers_removed += u64::from(removed),
                 Err(error) => {
-                    tracing::warn!(%worker, %error, "a silent worker could not be removed; trying again");
+                    let workers = self.shared.keys.workers();
+                    self.shared.pass_over(&workers, worker.as_str().as_bytes(), format!("this silent worker is not removed; trying again: {error}"));
                     failed = true;
                 }
             }
@@ -298,7 +299,7 @@ impl RedisStore {
             match self.reap_lock(&scope).await {
                 Ok(_) => fired.locks_reaped += 1,
                 Err(error) => {
-                    tracing::warn!(%scope, %error, "the ended lease of a lock could not be removed; trying again");
+                    self.shared.pass_over(&scope.key(), b"", format!("the ended lease of this lock is not removed; trying again: {error}"));
                     failed = true;
                 }
             }

@@ -9,13 +9,14 @@ use redis::{Cmd, Value};
 use towpath_core::call::{CallRequest, CallState};
 use towpath_core::inspect::{CallFilter, CallView, Page, PageRequest};
 use towpath_core::names::CallId;
-use towpath_core::store::{StoreError, StoreTrouble};
+use towpath_core::store::StoreError;
 
 use super::partition::Partition;
 use super::record::Record;
 use crate::registry::reply::command;
 use crate::script::{Args, BRIEF};
 use crate::store::RedisStore;
+use crate::unreadable::is_odd;
 use crate::value;
 
 /// So many calls are looked at in one go.
@@ -78,9 +79,9 @@ impl RedisStore {
         for partition in &partitions {
             match self.collect(partition, &mut newest).await {
                 // One function's trouble hides no other. Asked for alone, it is told.
-                Err(error @ StoreError::Unavailable(StoreTrouble::WrongType(_))) if filter.function.is_none() => {
+                Err(error) if is_odd(&error) && filter.function.is_none() => {
                     let error = self.explain(partition, error).await;
-                    tracing::warn!(function = %partition.function, %error, "calls of a function cannot be listed");
+                    self.shared.pass_over(&partition.keys.calls, b"", format!("calls of this function cannot be listed: {error}"));
                 }
                 Err(error) => return Err(self.explain(partition, error).await),
                 Ok(()) => {}
@@ -103,7 +104,7 @@ impl RedisStore {
                     bytes += whole.payload_bytes();
                     items.push(whole);
                 }
-                Some(Err(error)) => tracing::warn!(function = %partition.function, %error, "a call cannot be listed"),
+                Some(Err(error)) => self.shared.pass_over(&partition.keys.calls, view.call.call_id.as_str().as_bytes(), error),
                 None => {} // it is gone
             }
             if bytes >= PageRequest::BYTES_MAX && place + 1 < count {
@@ -202,7 +203,7 @@ impl RedisStore {
         let now = self.shared.now().as_millis();
         ask.arg("ZRANGEBYSCORE").arg(&partition.keys.deadlines).arg("-inf").arg(now).arg("LIMIT").arg(0).arg(CHUNK);
         let ids = value::array("ZRANGEBYSCORE", self.shared.link.ask(&ask).await?)?;
-        let ids = ids.iter().map(value::call_id).collect::<Result<Vec<CallId>, StoreError>>()?;
+        let ids: Vec<CallId> = ids.iter().filter_map(|id| value::call_id(id).ok()).collect();
         self.add_views(partition, &partition.keys.calls, &ids, newest).await
     }
 
@@ -233,7 +234,7 @@ impl RedisStore {
                         newest.add(record.sequence, view.brief(), partition);
                     }
                     Ok(_gone) => {}
-                    Err(error) => tracing::warn!(function = %partition.function, %error, "a call cannot be listed"),
+                    Err(error) => self.shared.pass_over(records, id.as_str().as_bytes(), error),
                 }
             }
         }

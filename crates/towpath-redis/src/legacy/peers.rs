@@ -19,8 +19,9 @@ use super::meta::Meta;
 use crate::keys;
 use crate::quick::QuickMap;
 use crate::registry::functions::Definition;
-use crate::registry::reply::{command, done, instant, next, read};
+use crate::registry::reply::{command, done, instant, next, next_readable, read};
 use crate::store::RedisStore;
+use crate::unreadable::is_odd;
 
 /// How long a look counts.
 const SEEN_FOR: Duration = Duration::from_secs(5);
@@ -166,7 +167,13 @@ impl RedisStore {
             commands.extend(self.count_legacy(function, peers));
             commands.extend(self.count_towpath(function, peers));
         }
-        done(self.shared.link.ask_all(&commands).await?)?;
+        for counted in self.shared.link.ask_all(&commands).await? {
+            match done([counted]) {
+                // It is the trouble of one function, and lists tell of it.
+                Err(error) if is_odd(&error) => {}
+                counted => counted?,
+            }
+        }
         let mut seen = lock(&self.shared.legacy.peers.functions);
         let at = self.shared.now();
         if seen.len() >= FUNCTIONS_MAX {
@@ -234,9 +241,12 @@ impl RedisStore {
         let mut listed = Vec::with_capacity(functions.len());
         for function in functions {
             let members = texts(next(&mut replies).unwrap_or_default()).collect();
-            let (has_stream, known, shards) = (next(&mut replies)?, next(&mut replies)?, next::<Option<u16>>(&mut replies)?.unwrap_or(0));
-            self.note_shards(function, shards);
-            listed.push(Listed { function, members, has_stream, known, counted: next(&mut replies)? });
+            // A key of another type is the trouble of its function alone.
+            let (has_stream, known) = (next(&mut replies)?, next_readable(&mut replies)?);
+            self.note_shards(function, next_readable::<Option<u16>>(&mut replies)?.unwrap_or(0));
+            let counted: Vec<(Vec<u8>, f64)> = next_readable(&mut replies)?;
+            let counted = counted.into_iter().filter_map(|(worker, heard)| Some((String::from_utf8(worker).ok()?, heard))).collect();
+            listed.push(Listed { function, members, has_stream, known, counted });
         }
         self.read_metas(listed).await
     }

@@ -14,7 +14,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use redis::Value;
 use towpath_core::inspect::{FunctionCounts, FunctionView};
 use towpath_core::names::{CallId, FunctionKey, FunctionName, WorkerId};
-use towpath_core::store::{StoreError, StoreTrouble};
+use towpath_core::store::StoreError;
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR};
 
@@ -27,6 +27,7 @@ use crate::definition::{function_member, read_definition, read_shard_member, sha
 use crate::legacy::is_legacy_worker;
 use crate::link::trouble;
 use crate::store::RedisStore;
+use crate::unreadable::{is_odd, of_key};
 
 /// How many running calls are read at once.
 const RUNNING_AT_ONCE: usize = 200;
@@ -115,7 +116,7 @@ impl RedisStore {
         let add = command("SADD", &[self.shared.keys.functions(), shard_member(&function.key, shard)]);
         // Callers read from the set how many partitions there are, so the others come in when calls can be sent to them.
         if shard == 0 {
-            done(self.shared.link.insist(std::slice::from_ref(&add)).await?)?;
+            done(self.shared.link.insist(std::slice::from_ref(&add)).await?).map_err(|error| of_key(error, &self.shared.keys.functions()))?;
         }
         let limit = |limit: Option<String>| limit.unwrap_or_default();
         let arguments = arguments![
@@ -132,7 +133,10 @@ impl RedisStore {
         // Only the first partition has a stream; in a Cluster it lies elsewhere than the others.
         let stream = if shard == 0 { &keys.stream } else { &keys.definition };
         let names = [keys.definition.as_str(), stream, &keys.workers, &keys.legacy];
-        let reply = self.shared.link.run(&scripts::OFFER, &names, &arguments).await?;
+        let reply = match self.shared.link.run(&scripts::OFFER, &names, &arguments).await {
+            Err(error) => return Err(self.explain(&self.shard(&function.key, shard), error).await),
+            Ok(reply) => reply,
+        };
         let (definition, offer): (String, String) = read(reply)?;
         if definition == "changed" || shard > 0 {
             self.shared.link.insist(&[add]).await.and_then(done).map_err(half_done)?;
@@ -152,8 +156,9 @@ impl RedisStore {
         loop {
             let mut scan = command("ZSCAN", &[partition.keys.running.as_str(), &cursor]);
             scan.arg("COUNT").arg(RUNNING_AT_ONCE);
-            let (next, running): (String, Vec<(String, f64)>) = read(self.shared.link.ask(&scan).await?)?;
-            let mut ids: Vec<CallId> = running.iter().filter_map(|(id, _)| CallId::new(id).ok()).collect();
+            let (next, running): (String, Vec<(Vec<u8>, f64)>) = read(self.shared.link.ask(&scan).await?)?;
+            let ids = running.iter().filter_map(|(id, _)| CallId::new(std::str::from_utf8(id).ok()?).ok());
+            let mut ids: Vec<CallId> = ids.collect();
             while !ids.is_empty() {
                 let records = self.records(partition, &ids).await?.into_iter().flatten();
                 let is_uncounted = |record: &Record| record.call.holder.as_ref() == Some(worker) && !record.counted;
@@ -244,8 +249,17 @@ impl RedisStore {
     /// The same with all their streams.
     pub(crate) async fn members_of_the_set(&self) -> Result<Vec<(FunctionKey, u16)>, StoreError> {
         let reading = self.shared.partitions.begin_reading();
-        let members: Vec<String> = read(self.shared.link.ask(&command("SMEMBERS", &[self.shared.keys.functions()])).await?)?;
-        let mut members: Vec<(FunctionKey, u16)> = members.iter().filter_map(|member| read_shard_member(member)).collect();
+        let set = self.shared.keys.functions();
+        let asked = self.shared.link.ask(&command("SMEMBERS", &[&set])).await.and_then(read::<Vec<Vec<u8>>>).map(Some);
+        // Without the set, the functions are those that this process has seen in it.
+        let Some(found) = self.shared.or_pass_over(&set, asked, None)? else { return Ok(self.shared.partitions.known()) };
+        let mut members: Vec<(FunctionKey, u16)> = Vec::with_capacity(found.len());
+        for member in found {
+            match std::str::from_utf8(&member).ok().and_then(read_shard_member) {
+                Some(member) => members.push(member),
+                None => self.shared.pass_over(&set, &member, "no function has such a name; SREM removes it"),
+            }
+        }
         members.sort();
         // It would keep the partitions of functions that are gone.
         self.shared.claims.forget_list();
@@ -264,9 +278,8 @@ impl RedisStore {
         let view = |function: FunctionKey| async move {
             match self.view_function(&function).await {
                 // One function's trouble hides no other.
-                Err(error @ StoreError::Unavailable(StoreTrouble::WrongType(_))) => {
-                    let error = self.explain(&self.partition(&function), error).await;
-                    tracing::warn!(%function, %error, "a function cannot be listed");
+                Err(error) if is_odd(&error) => {
+                    self.shared.pass_over(&self.partition(&function).keys.definition, b"", error);
                     Ok(None)
                 }
                 view => view,
@@ -290,7 +303,7 @@ impl RedisStore {
             if read(pair[0].clone()).unwrap_or(false) {
                 self.shared.news.functions_are_known();
             }
-            let latest: Vec<(String, f64)> = read(pair[1].clone()).unwrap_or_default();
+            let latest: Vec<(Vec<u8>, f64)> = read(pair[1].clone()).unwrap_or_default();
             latest.iter().for_each(|(_, sequence)| self.shared.go_on_after(instant(*sequence).as_millis()));
         }
         Ok(())
@@ -325,17 +338,24 @@ impl RedisStore {
             &keys.deadlines,
             &keys.workers,
         ];
-        let parts: Vec<Value> = read(self.shared.link.run(&scripts::VIEW, &touched, &[]).await?)?;
+        let viewed = self.shared.link.run(&scripts::VIEW, &touched, &[]).await.and_then(read::<Vec<Value>>);
+        let parts = match viewed {
+            Err(error) => return Err(self.explain(partition, error).await),
+            Ok(parts) => parts,
+        };
         if parts.is_empty() {
             return Ok(None);
         }
         let mut parts = parts.into_iter();
         let definition: Vec<u8> = next(&mut parts)?;
         let counts: Vec<u64> = next(&mut parts)?;
-        let workers: Vec<(String, f64)> = next(&mut parts)?;
-        let oldest: Vec<(String, Vec<u8>)> = next(&mut parts)?;
+        let workers: Vec<(Vec<u8>, f64)> = next(&mut parts)?;
+        // A name that is not text is not a worker's.
+        let workers = workers.into_iter().filter_map(|(worker, heard)| Some((String::from_utf8(worker).ok()?, heard)));
+        let workers: Vec<(String, f64)> = workers.collect();
+        let oldest: Vec<(Vec<u8>, Vec<u8>)> = next(&mut parts)?;
         Ok(Some(FunctionView {
-            definition: read_definition(&definition)?,
+            definition: read_definition(&definition).map_err(|error| of_key(error, &keys.definition))?,
             counts: read_counts(&counts),
             workers: workers.len() as u64,
             healthy_workers: self.count_healthy(workers).await?,
@@ -362,7 +382,7 @@ fn read_counts(counts: &[u64]) -> FunctionCounts {
     FunctionCounts { queued: count(0), delayed: count(1), running: count(2), parked: count(3), dead: count(4) }
 }
 
-fn submitted_at(id: &str, record: Vec<u8>) -> Option<Timestamp> {
-    let record = Record::read(&CallId::new(id).ok()?, &record.into()).ok()?;
+fn submitted_at(id: &[u8], record: Vec<u8>) -> Option<Timestamp> {
+    let record = Record::read(&CallId::new(std::str::from_utf8(id).ok()?).ok()?, &record.into()).ok()?;
     Some(record.call.submitted_at)
 }

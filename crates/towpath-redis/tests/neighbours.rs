@@ -1,0 +1,389 @@
+//! What a hostile neighbour on the same Redis can put under Towpath's names: each bad thing is planted alone, and each list and each move of
+//! everything else must go on as if it were not there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use towpath_conformance::words::{
+    MessageWords, SubmitWords, batch_id, batch_key, batcher, call_id, claim_batch, definition, execution, failed_not_before, function, given_up,
+    json, message, new_call, ok, read, scope, seconds, semaphore, want, worker_id,
+};
+use towpath_core::batch::{ClaimReply, FinishBatch, Rules as BatchRules, Verb};
+use towpath_core::clock::{Clock, VirtualClock};
+use towpath_core::inspect::{CallFilter, DeadLetterQuery, LimitQuery, LockQuery, PageRequest};
+use towpath_core::limit::{Check, Rules};
+use towpath_core::lock::AcquireReply;
+use towpath_core::names::LimitScope;
+use towpath_core::permit::{PermitKind, PermitReply};
+use towpath_core::store::{
+    BatchStore, CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Heartbeat, InspectStore, LimitStore, LockStore,
+    RegistryStore, StoreError, Submitted, TimerStore,
+};
+use towpath_core::worker::{Offer, RegisterWorker};
+use towpath_redis::{RedisOptions, RedisStore};
+use towpath_redis_testing::RedisServer;
+
+/// Bad things, each as the Lua that plants it. `F` stands for the hash tag of a function that has this trouble, `B` for the keys of a batcher.
+const PLANTED: &[(&str, &str)] = &[
+    // The set of functions.
+    ("functions: junk", "call('SADD', 'towpath:functions', 'junk')"),
+    ("functions: not UTF-8", "call('SADD', 'towpath:functions', '__global__\\n\\255\\254')"),
+    ("functions: huge", "call('SADD', 'towpath:functions', string.rep('x', 3000000))"),
+    ("functions: wrong type", "swap('towpath:functions')"),
+    // Workers and their heartbeats.
+    ("workers: junk", "call('HSET', 'towpath:workers', 'w-bad', 'junk'); call('ZADD', 'towpath:heartbeats', 1, 'w-bad')"),
+    ("workers: alive and junk", "call('HSET', 'towpath:workers', 'w-bad', '\\255'); call('ZADD', 'towpath:heartbeats', '+inf', 'w-bad')"),
+    ("workers: name not UTF-8", "call('HSET', 'towpath:workers', '\\255', '{}'); call('ZADD', 'towpath:heartbeats', 1, '\\255')"),
+    ("workers: huge", "call('HSET', 'towpath:workers', string.rep('x', 3000000), string.rep('{', 3000000))"),
+    ("workers: wrong type", "swap('towpath:workers')"),
+    ("heartbeats: junk", "call('ZADD', 'towpath:heartbeats', 1, 'no worker\\n', '-inf', '', '+inf', 'a b\\t')"),
+    ("heartbeats: not UTF-8", "call('ZADD', 'towpath:heartbeats', 1, '\\255\\254')"),
+    ("heartbeats: wrong type", "swap('towpath:heartbeats')"),
+    // The keys of one function.
+    ("function: junk", "call('HSET', 'towpath:function:F', 'definition', 'junk')"),
+    ("function: not UTF-8", "call('HSET', 'towpath:function:F', 'definition', '\\255', 'shards', '\\255', 'max_backlog', '\\255')"),
+    ("function: wrong type", "swap('towpath:function:F')"),
+    ("function workers: not UTF-8", "call('ZADD', 'towpath:workers:F', 1, '\\255', '+inf', '')"),
+    ("function workers: wrong type", "swap('towpath:workers:F')"),
+    ("calls: junk", "call('HSET', 'towpath:calls:F', 'c-bad', 'junk', '\\255', '\\254', 'c-long', '3Q\\t1')"),
+    ("calls: wrong type", "swap('towpath:calls:F')"),
+    ("queue: junk", "call('ZADD', 'towpath:queue:F', 1, '\\255', 2, 'no call', '+inf', 'z', '-inf', '')"),
+    ("queue: wrong type", "swap('towpath:queue:F')"),
+    ("running: junk", "call('ZADD', 'towpath:running:F', 1, '\\255', 2, '', '+inf', 'z')"),
+    ("running: wrong type", "swap('towpath:running:F')"),
+    ("delayed: junk", "call('ZADD', 'towpath:delayed:F', 1, '\\255', 2, '', '+inf', 'z')"),
+    ("delayed: wrong type", "swap('towpath:delayed:F')"),
+    ("deadlines: junk", "call('ZADD', 'towpath:deadlines:F', 1, '\\255', 2, '', '-inf', 'z')"),
+    ("deadlines: wrong type", "swap('towpath:deadlines:F')"),
+    ("dead: junk", "call('ZADD', 'towpath:dead:F', 1, '\\255', 2, '', '+inf', 'z')"),
+    ("dead: wrong type", "swap('towpath:dead:F')"),
+    ("exported: junk", "call('ZADD', 'towpath:exported:F', 1, '\\255', 2, '')"),
+    ("exported: wrong type", "swap('towpath:exported:F')"),
+    ("parked: wrong type", "swap('towpath:parked:F')"),
+    ("held: wrong type", "swap('towpath:held:F:w-1')"),
+    ("owed: wrong type", "swap('towpath:owed:F')"),
+    ("legacy: wrong type", "swap('towpath:legacy:F')"),
+    ("buckets: junk", "call('ZADD', 'towpath:buckets:F', '+inf', '\\255', 1, '')"),
+    ("buckets: a bucket of a wrong type", "call('ZADD', 'towpath:buckets:F', '+inf', 'b'); call('SET', 'towpath:ended:F:b', 'x')"),
+    ("buckets: a list of a wrong type", "call('ZADD', 'towpath:buckets:F', '+inf', 'b'); call('SET', 'towpath:listed:F:b', 'x')"),
+    ("buckets: wrong type", "swap('towpath:buckets:F')"),
+    ("stream: wrong type", "swap('function:stream:__global__:bad')"),
+    ("registry: wrong type", "swap('function:bad')"),
+    ("registry: not UTF-8", "call('SADD', 'function:bad', '\\255')"),
+    // Claims that wait, the configuration, the seeds' configuration.
+    ("claim: junk", "call('SET', 'towpath:claim:w-1', '1\\tp\\t99999999999999999999\\t1')"),
+    ("claim: wrong type", "call('DEL', 'towpath:claim:w-1'); call('RPUSH', 'towpath:claim:w-1', 'x')"),
+    ("seeds' configuration: wrong type", "call('RPUSH', 'function:global_config', 'x')"),
+    ("seeds' configuration: junk", "call('SET', 'function:global_config', '\\255')"),
+    ("losses: wrong type", "swap('towpath:losses')"),
+    // Locks.
+    ("lock: counter of a wrong type", "swap_other('n8n-lock-bad')"),
+    ("lock: counter junk", "call('SET', 'n8n-lock-bad', '\\255')"),
+    ("lock: identity of a wrong type", "swap_other('n8n-lock-bad:meta')"),
+    ("lock: record junk", "call('SET', 'towpath:{n8n-lock-bad}:s', 'junk')"),
+    ("lock: record of a wrong type", "swap_other('towpath:{n8n-lock-bad}:s')"),
+    ("lock: queue of a wrong type", "swap('towpath:{n8n-lock-bad}:w')"),
+    ("lock: queue junk", "call('ZADD', 'towpath:{n8n-lock-bad}:w', 1, '\\255'); call('ZADD', 'towpath:{n8n-lock-bad}:d', '+inf', '\\255')"),
+    ("locks index: junk", "call('ZADD', 'towpath:lock:index', 1, '', 2, 'a\\nb', 3, string.rep('x', 3000000))"),
+    ("locks index: not UTF-8", "call('ZADD', 'towpath:lock:index', 1, '\\255')"),
+    ("locks index: wrong type", "swap('towpath:lock:index')"),
+    ("locks used: junk", "call('ZADD', 'towpath:lock:used', '+inf', '\\255', '+inf', 'junk', '+inf', 'sem:', '+inf', 'lock:\\n')"),
+    ("locks used: wrong type", "swap('towpath:lock:used')"),
+    ("execution: wrong type", "swap_other('towpath:lock:exec:e-bad')"),
+    // Semaphores and read/write locks.
+    ("permit: leases of a wrong type", "swap('towpath:{sem:bad}:p')"),
+    ("permit: rows of a wrong type", "swap('towpath:{sem:bad}:q')"),
+    ("permit: row junk", "call('HSET', 'towpath:{sem:bad}:q', 'w-bad', 'junk')"),
+    ("permit: lease without a row", "call('ZADD', 'towpath:{sem:bad}:p', '+inf', '\\255')"),
+    ("permit: queue of a wrong type", "swap('towpath:{sem:bad}:w')"),
+    ("permit: numbers of a wrong type", "swap('towpath:{sem:bad}:x')"),
+    ("permit: of a read/write lock", "swap('towpath:{rw:bad}:q')"),
+    // Batches.
+    ("batchers: junk", "call('HSET', 'towpath:batchers', 'bad', 'junk', 'worse', '1 1 {', '\\255', '1 1 {}')"),
+    ("batchers: not UTF-8", "call('HSET', 'towpath:batchers', 'bad', '1 1 \\255')"),
+    ("batchers: version junk", "call('HSET', 'towpath:batchers', '', 'junk')"),
+    ("batch: deadlines of a wrong type", "swap('Bdue')"),
+    ("batch: open batches of a wrong type", "swap('Bfirst')"),
+    ("batch: flights of a wrong type", "swap('Bfly')"),
+    ("batch: dead letters of a wrong type", "swap('Bdlq')"),
+    ("batch: dead letter junk", "call('RPUSH', 'Bdlq', '\\255')"),
+    ("batch: count of a wrong type", "swap_other('Bn')"),
+    // Limits.
+    ("limit: its key of a wrong type", "swap_keys('towpath:{n8n-ratelimit-bad}:*')"),
+    ("limits index: junk", "for i = 1, 300 do call('ZADD', 'towpath:limit:index:{limits}', 0, 'a' .. i) end"),
+    ("limits index: not UTF-8", "for i = 1, 200 do call('ZADD', 'towpath:limit:index:{limits}', 0, 'a\\255' .. i) end"),
+];
+
+/// What each planting may use. A key that is swapped is put aside.
+const WORDS: &str = "
+local call = redis.call
+local function aside(key) if call('EXISTS', key) == 1 then call('RENAME', key, 'aside:' .. key) end end
+function swap(key) aside(key); call('SET', key, 'of another program') end
+function swap_other(key) aside(key); call('RPUSH', key, 'of another program') end
+function swap_keys(pattern) for _, key in ipairs(call('KEYS', pattern)) do swap_other(key) end end
+";
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A Redis with one of everything that is good, and one of everything that will have trouble.
+struct Rig {
+    server: RedisServer,
+    clock: VirtualClock,
+    store: RedisStore,
+    calls: AtomicU64,
+}
+
+impl Rig {
+    async fn start() -> Self {
+        let (server, clock) = (RedisServer::start(), VirtualClock::new());
+        let store = open(&server, &clock).await.expect("the server is up");
+        let rig = Self { server, clock, store, calls: AtomicU64::new(0) };
+        rig.fill().await.expect("the server is up");
+        rig
+    }
+
+    async fn fill(&self) -> Result<(), StoreError> {
+        let store = &self.store;
+        let offers = vec![
+            Offer { definition: definition("good"), concurrency: None },
+            Offer { definition: definition("bad"), concurrency: Some(5) },
+        ];
+        store.register(RegisterWorker { worker_id: worker_id("w-1"), kind: "rust".to_owned(), offers }).await?;
+        for name in ["good", "bad"] {
+            for state in ["running", "delayed"] {
+                store.submit(new_call(&format!("{name}-{state}"), name).timeout(HOUR)).await?;
+                let delivery = self.claim(name).await?.remove(0);
+                if state == "delayed" {
+                    let later = failed_not_before("busy", seconds(1_800));
+                    store.complete(CompleteCalls::one(worker_id("w-1"), delivery, later)).await?;
+                }
+            }
+            store.submit(new_call(&format!("{name}-queued"), name).timeout(HOUR)).await?;
+            let lock = towpath_core::lock::AcquireLock { lease: HOUR, ..want(name, name) };
+            assert!(matches!(store.lock_acquire(lock).await?, AcquireReply::Granted(_)));
+            for units in [semaphore(name, name, 1), read(name, name)] {
+                let units = towpath_core::permit::AcquirePermit { lease: HOUR, max_hold: HOUR, ..units };
+                assert!(matches!(store.permit_acquire(units).await?, PermitReply::Granted(_)));
+            }
+            self.take_limit(name).await?;
+        }
+        for name in ["orders", "bad"] {
+            let of = batcher(name);
+            store.put_batcher(&of.name, json("{}")).await?;
+            for key in ["dead", "flying", "open"] {
+                let message = if key == "open" { message(key, "1").debounce(HOUR) } else { message(key, "1").immediate() };
+                store.batch_ingest(&of, &BatchRules::default(), vec![message]).await?;
+            }
+            for key in ["dead", "flying"] {
+                let claim = claim_batch(&of, key, &format!("{name}-{key}"), &BatchRules::default());
+                let ClaimReply::Claimed(batch) = store.batch_claim(claim).await? else { panic!("{key} is open") };
+                if key == "dead" {
+                    let verb = Verb::Dead(given_up(&of, &batch, "rejected_404", self.clock.now()));
+                    let settle = FinishBatch { batcher: of.clone(), batch_id: batch.batch_id, key: None, token: batch.token, verb };
+                    store.batch_finish(settle).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a bad thing there.
+    fn plant(&self, lua: &str) {
+        let lua = lua.replace(":F", ":{function:stream:__global__:bad}").replace("'B", "'towpath:{batch:bad:0}:");
+        let words = WORDS.replace("function swap", "local function swap");
+        let planted = self.server.cli(&["EVAL", &format!("{words}\n{lua}\nreturn 'planted'"), "0"]);
+        assert_eq!(planted.trim(), "planted", "{lua}");
+        // What was seen a moment ago counts for five seconds.
+        self.clock.advance(seconds(6));
+    }
+
+    async fn claim(&self, name: &str) -> Result<Vec<towpath_core::ids::DeliveryId>, StoreError> {
+        let functions = [ClaimFunction { function: function(name), max: 1 }].into();
+        let (worker, wait) = (worker_id("w-1"), Duration::ZERO);
+        let want = ClaimCalls { worker, functions, max: 1, lease: HOUR, wait, takes_any: false };
+        Ok(self.store.claim(want).await?.into_iter().map(|delivery| delivery.id).collect())
+    }
+
+    async fn take_limit(&self, name: &str) -> Result<bool, StoreError> {
+        let scope = LimitScope::new(name).expect("a scope");
+        let rules = Rules::new(vec!["hourly=gcra:100/3600s".parse().expect("a rule")]).expect("rules");
+        let check = Check::take(scope, rules, 1, Duration::ZERO).expect("a check");
+        Ok(self.store.take(&check).await?.allowed)
+    }
+
+    /// Everything that must go on. Returns what does not.
+    async fn what_is_broken(&self) -> Vec<String> {
+        let mut broken = Vec::new();
+        for (name, asked) in [
+            ("lists of calls", self.lists_of_calls().await),
+            ("lists of functions and workers", self.lists_of_the_registry().await),
+            ("lists of locks", self.lists_of_locks().await),
+            ("lists of batches", self.lists_of_batches().await),
+            ("moves", self.moves().await),
+            ("another process", self.another_process().await),
+        ] {
+            match asked {
+                Ok(missing) => broken.extend(missing.into_iter().map(|missing| format!("{name}: {missing} is missing"))),
+                Err(error) => broken.push(format!("{name}: {error}")),
+            }
+        }
+        broken
+    }
+
+    async fn lists_of_calls(&self) -> Result<Vec<&'static str>, StoreError> {
+        let mut missing = Vec::new();
+        for brief in [true, false] {
+            let filter = CallFilter { brief, ..CallFilter::default() };
+            let listed = self.store.calls(&filter, PageRequest::first(100)).await?.items;
+            for id in ["good-running", "good-delayed", "good-queued"] {
+                if !listed.iter().any(|view| view.call.call_id.as_str() == id) {
+                    missing.push(id);
+                }
+            }
+        }
+        let one = self.store.call(&call_id("good-queued")).await?;
+        Ok(missing.into_iter().chain(one.is_none().then_some("a call by its id")).collect())
+    }
+
+    async fn lists_of_the_registry(&self) -> Result<Vec<&'static str>, StoreError> {
+        let (functions, workers) = (self.store.functions().await?, self.store.workers().await?);
+        let good = functions.iter().find(|view| view.definition.key == function("good"));
+        let found = self.store.find(&function("good"), self.clock.now()).await?;
+        let has_worker = workers.iter().any(|worker| worker.worker_id == worker_id("w-1"));
+        let checks = [("the function", good.is_some()), ("the function, asked for", found.is_some()), ("the worker", has_worker)];
+        self.store.config().await?;
+        self.store.probe().await?;
+        Ok(checks.into_iter().filter(|(_, is_there)| !is_there).map(|(name, _)| name).collect())
+    }
+
+    async fn lists_of_locks(&self) -> Result<Vec<&'static str>, StoreError> {
+        let query = |scan: bool| LockQuery { prefix: String::new(), after: None, limit: 100, also: vec![scope("bad"), scope("good")], scan };
+        let mut missing = Vec::new();
+        for scan in [false, true] {
+            if !self.store.locks(&query(scan)).await?.items.iter().any(|view| view.scope == scope("good")) {
+                missing.push("the lock");
+            }
+        }
+        for (kind, name) in [(PermitKind::Semaphore, "the semaphore"), (PermitKind::ReadWrite, "the read/write lock")] {
+            if !self.store.permit_list(kind, &query(false)).await?.items.iter().any(|view| view.scope == scope("good")) {
+                missing.push(name);
+            }
+        }
+        let limits = self.store.limits(&LimitQuery { prefix: String::new(), after: None, limit: 100 }).await?;
+        if !limits.items.iter().any(|view| view.limit.scope().as_str() == "good") {
+            missing.push("the limit");
+        }
+        self.store.held_by_execution(&execution("e-1")).await?;
+        Ok(missing)
+    }
+
+    async fn lists_of_batches(&self) -> Result<Vec<&'static str>, StoreError> {
+        let (store, orders) = (&self.store, batcher("orders"));
+        let mut missing = Vec::new();
+        if !store.batchers().await?.iter().any(|stored| stored.name == orders.name) {
+            missing.push("the batcher");
+        }
+        // Counts of all batchers are one answer of the server.
+        store.batch_counts(&batcher("bad")).await?;
+        let counts = store.batch_counts(&orders).await?;
+        if (counts.open_keys, counts.in_flight, counts.dead_letters) != (1, 1, 1) {
+            missing.push("a count");
+        }
+        if !store.open_batches(&orders, None, 10).await?.items.iter().any(|view| view.key == batch_key("open")) {
+            missing.push("the open batch");
+        }
+        if !store.batches_in_flight(&orders, None, 10).await?.items.iter().any(|view| view.batch_id == batch_id("orders-flying")) {
+            missing.push("the flight");
+        }
+        let query = DeadLetterQuery { limit: 10, ..DeadLetterQuery::default() };
+        if store.dead_letters(&orders, &query).await?.items.is_empty() {
+            missing.push("the dead letter");
+        }
+        // A person looks at the dead letters of all batchers at once.
+        store.dead_letters(&batcher("bad"), &query).await?;
+        store.batch_due(&orders, 10).await?;
+        store.batch_sweep(&orders, None).await?;
+        Ok(missing)
+    }
+
+    /// A worker lives on, a call runs, its deadline comes, a lock and a limit are taken.
+    async fn moves(&self) -> Result<Vec<&'static str>, StoreError> {
+        let (store, number) = (&self.store, self.calls.fetch_add(1, Ordering::Relaxed));
+        let mut missing = Vec::new();
+        if store.heartbeat(&worker_id("w-1")).await? != Heartbeat::Known {
+            missing.push("the worker's heartbeat");
+        }
+        let delivery = self.claim("good").await?.pop();
+        let Some(delivery) = delivery else { return Ok(vec!["a delivery"]) };
+        let answer = CompleteCalls::one(worker_id("w-1"), delivery, ok("1"));
+        if !matches!(store.complete(answer).await?[..], [Completed::Recorded { .. }]) {
+            missing.push("an answer");
+        }
+        let again = new_call(&format!("moved-{number}"), "good").timeout(seconds(1));
+        if !matches!(store.submit(again).await?, Submitted::Accepted { .. }) {
+            missing.push("a call");
+        }
+        self.clock.advance(seconds(2));
+        let mut fired = store.fire_due(100).await?;
+        if fired.ended.is_empty() {
+            missing.push("a deadline");
+        }
+        // A server that has nothing to do rests: what cannot be read makes it look no more than once in two seconds.
+        fired = store.fire_due(100).await?;
+        if fired.next_due.is_some_and(|next| next <= self.clock.now()) {
+            missing.push("a rest between two looks for timers");
+        }
+        if !matches!(store.lock_acquire(want("fresh", "me")).await?, AcquireReply::Granted(_)) {
+            missing.push("a lock");
+        }
+        if !self.take_limit("good").await? {
+            missing.push("a limit");
+        }
+        Ok(missing)
+    }
+
+    async fn another_process(&self) -> Result<Vec<&'static str>, StoreError> {
+        let other = match open(&self.server, &self.clock).await {
+            Ok(other) => other,
+            Err(why) => return Err(StoreError::Corrupt(why)),
+        };
+        other.submit(new_call("of-another", "good").timeout(HOUR)).await?;
+        Ok(other.find(&function("good"), self.clock.now()).await?.is_none().then_some("the function").into_iter().collect())
+    }
+}
+
+async fn open(server: &RedisServer, clock: &VirtualClock) -> Result<RedisStore, String> {
+    let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    RedisStore::open_by_clock(options, Arc::new(clock.clone())).await.map_err(|why| why.to_string())
+}
+
+/// What cannot go on while a key that lists everything of its kind holds something else, and is told with the name of the key.
+fn is_told(thing: &str, broken: &str) -> bool {
+    match thing {
+        // The list is the key.
+        "workers: wrong type" => broken.contains("the worker is missing") || broken.contains("the key towpath:workers is a string"),
+        "heartbeats: wrong type" => broken.contains("the worker is missing") || broken.contains("the key towpath:heartbeats is a string"),
+        "locks used: wrong type" => broken.contains("the semaphore is missing") || broken.contains("the read/write lock is missing"),
+        _ => false,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_bad_thing_breaks_no_list_and_no_move_of_everything_else() {
+    let mut broken = Vec::new();
+    for (thing, lua) in PLANTED {
+        let rig = Rig::start().await;
+        rig.plant(lua);
+        let found = rig.what_is_broken().await;
+        broken.extend(found.into_iter().filter(|found| !is_told(thing, found)).map(|found| format!("{thing}: {found}")));
+    }
+    assert!(broken.is_empty(), "{} things are broken:\n{}", broken.len(), broken.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_bad_thing_nothing_is_broken() {
+    let rig = Rig::start().await;
+    rig.plant("");
+    assert_eq!(rig.what_is_broken().await, Vec::<String>::new());
+}
