@@ -74,6 +74,8 @@ const PLANTED: &[(&str, &str)] = &[
     // Claims that wait, the configuration, the seeds' configuration.
     ("claim: junk", "call('SET', 'towpath:claim:w-1', '1\\tp\\t99999999999999999999\\t1')"),
     ("claim: wrong type", "call('DEL', 'towpath:claim:w-1'); call('RPUSH', 'towpath:claim:w-1', 'x')"),
+    ("configuration: wrong type", "swap('towpath:config')"),
+    ("configuration: junk", "call('HSET', 'towpath:config', 'version', 'junk', 'updated_at', '', 'ours', '\\255')"),
     ("seeds' configuration: wrong type", "call('RPUSH', 'function:global_config', 'x')"),
     ("seeds' configuration: junk", "call('SET', 'function:global_config', '\\255')"),
     ("losses: wrong type", "swap('towpath:losses')"),
@@ -102,6 +104,7 @@ const PLANTED: &[(&str, &str)] = &[
     // Batches.
     ("batchers: junk", "call('HSET', 'towpath:batchers', 'bad', 'junk', 'worse', '1 1 {', '\\255', '1 1 {}')"),
     ("batchers: not UTF-8", "call('HSET', 'towpath:batchers', 'bad', '1 1 \\255')"),
+    ("batchers: wrong type", "swap('towpath:batchers')"),
     ("batchers: version junk", "call('HSET', 'towpath:batchers', '', 'junk')"),
     ("batch: deadlines of a wrong type", "swap('Bdue')"),
     ("batch: open batches of a wrong type", "swap('Bfirst')"),
@@ -112,6 +115,7 @@ const PLANTED: &[(&str, &str)] = &[
     // Limits.
     ("limit: its key of a wrong type", "swap_keys('towpath:{n8n-ratelimit-bad}:*')"),
     ("limits index: junk", "for i = 1, 300 do call('ZADD', 'towpath:limit:index:{limits}', 0, 'a' .. i) end"),
+    ("limits index: wrong type", "swap('towpath:limit:index:{limits}')"),
     ("limits index: not UTF-8", "for i = 1, 200 do call('ZADD', 'towpath:limit:index:{limits}', 0, 'a\\255' .. i) end"),
 ];
 
@@ -207,7 +211,7 @@ impl Rig {
 
     async fn take_limit(&self, name: &str) -> Result<bool, StoreError> {
         let scope = LimitScope::new(name).expect("a scope");
-        let rules = Rules::new(vec!["hourly=gcra:100/3600s".parse().expect("a rule")]).expect("rules");
+        let rules = Rules::new(vec!["hourly=gcra:100/3600s,burst=20".parse().expect("a rule")]).expect("rules");
         let check = Check::take(scope, rules, 1, Duration::ZERO).expect("a check");
         Ok(self.store.take(&check).await?.allowed)
     }
@@ -220,6 +224,8 @@ impl Rig {
             ("lists of functions and workers", self.lists_of_the_registry().await),
             ("lists of locks", self.lists_of_locks().await),
             ("lists of batches", self.lists_of_batches().await),
+            ("heartbeats", self.heartbeats().await),
+            ("the configuration", self.store.config().await.map(|_| Vec::new())),
             ("moves", self.moves().await),
             ("another process", self.another_process().await),
         ] {
@@ -252,7 +258,6 @@ impl Rig {
         let found = self.store.find(&function("good"), self.clock.now()).await?;
         let has_worker = workers.iter().any(|worker| worker.worker_id == worker_id("w-1"));
         let checks = [("the function", good.is_some()), ("the function, asked for", found.is_some()), ("the worker", has_worker)];
-        self.store.config().await?;
         self.store.probe().await?;
         Ok(checks.into_iter().filter(|(_, is_there)| !is_there).map(|(name, _)| name).collect())
     }
@@ -301,19 +306,26 @@ impl Rig {
             missing.push("the dead letter");
         }
         // A person looks at the dead letters of all batchers at once.
-        store.dead_letters(&batcher("bad"), &query).await?;
+        let towpath = towpath::Towpath::builder().clock(Arc::new(self.clock.clone())).batch_store(Arc::new(store.clone()));
+        let towpath = towpath.with_store(Arc::new(store.clone()));
+        let letters = towpath.dead_letters().list(&query).await.map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        if !letters.items.iter().any(|(name, _)| *name == orders.name) {
+            missing.push("the dead letter among those of all batchers");
+        }
         store.batch_due(&orders, 10).await?;
         store.batch_sweep(&orders, None).await?;
         Ok(missing)
     }
 
-    /// A worker lives on, a call runs, its deadline comes, a lock and a limit are taken.
+    async fn heartbeats(&self) -> Result<Vec<&'static str>, StoreError> {
+        let heard = self.store.heartbeat(&worker_id("w-1")).await?;
+        Ok((heard != Heartbeat::Known).then_some("the worker's heartbeat").into_iter().collect())
+    }
+
+    /// A call runs, its deadline comes, a lock and a limit are taken.
     async fn moves(&self) -> Result<Vec<&'static str>, StoreError> {
         let (store, number) = (&self.store, self.calls.fetch_add(1, Ordering::Relaxed));
         let mut missing = Vec::new();
-        if store.heartbeat(&worker_id("w-1")).await? != Heartbeat::Known {
-            missing.push("the worker's heartbeat");
-        }
         let delivery = self.claim("good").await?.pop();
         let Some(delivery) = delivery else { return Ok(vec!["a delivery"]) };
         let answer = CompleteCalls::one(worker_id("w-1"), delivery, ok("1"));
@@ -362,8 +374,11 @@ async fn open(server: &RedisServer, clock: &VirtualClock) -> Result<RedisStore, 
 fn is_told(thing: &str, broken: &str) -> bool {
     match thing {
         // The list is the key.
-        "workers: wrong type" => broken.contains("the worker is missing") || broken.contains("the key towpath:workers is a string"),
-        "heartbeats: wrong type" => broken.contains("the worker is missing") || broken.contains("the key towpath:heartbeats is a string"),
+        "workers: wrong type" => broken.contains("the worker is missing") || broken.starts_with("heartbeats: ") && broken.contains("the key towpath:workers"),
+        "heartbeats: wrong type" => broken.contains("the worker is missing") || broken.starts_with("heartbeats: ") && broken.contains("the key towpath:heartbeats"),
+        "batchers: wrong type" => broken.contains("the batcher is missing") || broken.contains("all batchers is missing"),
+        "limits index: wrong type" => broken.contains("the limit is missing"),
+        "configuration: wrong type" | "configuration: junk" => broken.starts_with("the configuration: ") && broken.contains("the key towpath:config"),
         "locks used: wrong type" => broken.contains("the semaphore is missing") || broken.contains("the read/write lock is missing"),
         _ => false,
     }
