@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 use towpath_core::call::CallState;
 use towpath_core::names::CallId;
-use towpath_core::store::StoreError;
+use towpath_core::store::{StoreError, StoreTrouble};
 
 use crate::calls::change::Change;
 use crate::calls::partition::Partition;
@@ -27,6 +27,7 @@ const FUNCTIONS_AT_ONCE: usize = 64;
 impl RedisStore {
     /// Looks at some calls of the functions that this process has to do with. A function without calls costs no message of its own.
     pub(crate) async fn repair(&self) -> Result<(), StoreError> {
+        self.check_notifications().await?;
         for some in self.partitions_in_use().chunks(FUNCTIONS_AT_ONCE) {
             let looks: Vec<Cmd> = some.iter().flat_map(|partition| look(partition)).collect();
             let found = self.shared.link.ask_all(&looks).await?;
@@ -46,6 +47,19 @@ impl RedisStore {
                 }
             }
             self.remove_stale(sets).await?;
+        }
+        Ok(())
+    }
+
+    /// Scripts go on without a notification that may not be sent, so that a process that may not send any would never hear of it.
+    async fn check_notifications(&self) -> Result<(), StoreError> {
+        let channel = self.shared.keys.probe();
+        if let Err(StoreError::Unavailable(StoreTrouble::NotAllowed(why))) = self.shared.link.ask(&command("PUBLISH", &[&channel, ""])).await {
+            let says = format!(
+                "this process may not send notifications (PUBLISH to {channel}), so that workers, waiting callers and locks hear of news up to 15 s \
+                 late: {why}"
+            );
+            self.shared.tell_once("notifications", &says);
         }
         Ok(())
     }

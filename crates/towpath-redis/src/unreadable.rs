@@ -33,12 +33,12 @@ pub(crate) struct Unreadable(Mutex<QuickMap<String, Met>>);
 struct Met {
     at: Timestamp,
     told_at: Timestamp,
-    why: String,
+    says: String,
 }
 
 impl Unreadable {
-    /// Notes that a thing was met. Returns whether the log is to name it now.
-    fn note(&self, thing: &str, why: &str, now: Timestamp) -> bool {
+    /// Notes that a thing was met, and what is to be said of it. Returns whether the log is to say it now.
+    fn note(&self, thing: &str, says: &str, now: Timestamp) -> bool {
         let mut met = self.lock();
         if let Some(known) = met.get_mut(thing) {
             let is_news = now.since(known.told_at) >= TOLD_AGAIN_AFTER;
@@ -53,7 +53,7 @@ impl Unreadable {
         }
         let has_room = met.len() < REMEMBERED_MAX;
         if has_room {
-            met.insert(thing.to_owned(), Met { at: now, told_at: now, why: why.to_owned() });
+            met.insert(thing.to_owned(), Met { at: now, told_at: now, says: says.to_owned() });
         }
         has_room
     }
@@ -63,7 +63,7 @@ impl Unreadable {
         let met = self.lock();
         let mut lately: Vec<(&String, &Met)> = met.iter().filter(|(_, met)| now.since(met.at) < SHOWN_FOR).collect();
         lately.sort_unstable_by_key(|(thing, _)| *thing);
-        lately.into_iter().take(SHOWN_MAX).map(|(thing, met)| format!("{thing} cannot be read and is left out: {}", met.why)).collect()
+        lately.into_iter().take(SHOWN_MAX).map(|(_, met)| met.says.clone()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, QuickMap<String, Met>> {
@@ -76,9 +76,13 @@ impl Shared {
     /// Passes over a member of a key, or the whole key if `member` is empty.
     pub(crate) fn pass_over(&self, key: &str, member: &[u8], why: impl Display) {
         let thing = if member.is_empty() { format!("the key {key}") } else { format!("'{}' in the key {key}", shown(member)) };
-        let why = why.to_string();
-        if self.unreadable.note(&thing, &why, self.now()) {
-            tracing::warn!("{thing} cannot be read and is left out, everything else goes on: {why}");
+        self.tell_once(&thing, &format!("{thing} cannot be read and is left out, everything else goes on: {why}"));
+    }
+
+    /// Says something to the log, once an hour, and to people who look at the problems of the store, as long as it is said again and again.
+    pub(crate) fn tell_once(&self, thing: &str, says: &str) {
+        if self.unreadable.note(thing, says, self.now()) {
+            tracing::warn!("{says}");
         }
     }
 
@@ -149,7 +153,7 @@ mod tests {
             assert!(!unreadable.note("the key a", "junk", at(second)), "{second}");
         }
         assert!(unreadable.note("the key a", "junk", at(3_600)));
-        assert_eq!(unreadable.problems(at(3_659)), ["the key a cannot be read and is left out: junk"]);
+        assert_eq!(unreadable.problems(at(3_659)), ["junk"]);
         assert_eq!(unreadable.problems(at(3_660)), Vec::<String>::new());
     }
 

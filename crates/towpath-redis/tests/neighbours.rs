@@ -10,7 +10,9 @@ use towpath_conformance::words::{
     json, message, new_call, ok, read, scope, seconds, semaphore, want, worker_id,
 };
 use towpath_core::batch::{ClaimReply, FinishBatch, Rules as BatchRules, Verb};
+use towpath_core::call::CallState;
 use towpath_core::clock::{Clock, VirtualClock};
+use towpath_core::ids::DeliveryId;
 use towpath_core::inspect::{CallFilter, DeadLetterQuery, LimitQuery, LockQuery, PageRequest};
 use towpath_core::limit::{Check, Rules};
 use towpath_core::lock::AcquireReply;
@@ -18,7 +20,7 @@ use towpath_core::names::LimitScope;
 use towpath_core::permit::{PermitKind, PermitReply};
 use towpath_core::store::{
     BatchStore, CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Heartbeat, InspectStore, LimitStore, LockStore,
-    RegistryStore, StoreError, Submitted, TimerStore,
+    RegistryStore, SetConfig, StoreError, Submitted, TimerStore,
 };
 use towpath_core::worker::{Offer, RegisterWorker};
 use towpath_redis::{RedisOptions, RedisStore};
@@ -147,13 +149,17 @@ impl Rig {
         rig
     }
 
-    async fn fill(&self) -> Result<(), StoreError> {
-        let store = &self.store;
+    fn worker(&self) -> RegisterWorker {
         let offers = vec![
             Offer { definition: definition("good"), concurrency: None },
             Offer { definition: definition("bad"), concurrency: Some(5) },
         ];
-        store.register(RegisterWorker { worker_id: worker_id("w-1"), kind: "rust".to_owned(), offers }).await?;
+        RegisterWorker { worker_id: worker_id("w-1"), kind: "rust".to_owned(), offers }
+    }
+
+    async fn fill(&self) -> Result<(), StoreError> {
+        let store = &self.store;
+        store.register(self.worker()).await?;
         for name in ["good", "bad"] {
             for state in ["running", "delayed"] {
                 store.submit(new_call(&format!("{name}-{state}"), name).timeout(HOUR)).await?;
@@ -202,7 +208,7 @@ impl Rig {
         self.clock.advance(seconds(6));
     }
 
-    async fn claim(&self, name: &str) -> Result<Vec<towpath_core::ids::DeliveryId>, StoreError> {
+    async fn claim(&self, name: &str) -> Result<Vec<DeliveryId>, StoreError> {
         let functions = [ClaimFunction { function: function(name), max: 1 }].into();
         let (worker, wait) = (worker_id("w-1"), Duration::ZERO);
         let want = ClaimCalls { worker, functions, max: 1, lease: HOUR, wait, takes_any: false };
@@ -228,6 +234,7 @@ impl Rig {
             ("the configuration", self.store.config().await.map(|_| Vec::new())),
             ("moves", self.moves().await),
             ("another process", self.another_process().await),
+            ("a worker that leaves", self.leave().await),
         ] {
             match asked {
                 Ok(missing) => broken.extend(missing.into_iter().map(|missing| format!("{name}: {missing} is missing"))),
@@ -318,7 +325,12 @@ impl Rig {
     }
 
     async fn heartbeats(&self) -> Result<Vec<&'static str>, StoreError> {
-        let heard = self.store.heartbeat(&worker_id("w-1")).await?;
+        let mut heard = self.store.heartbeat(&worker_id("w-1")).await?;
+        if heard == Heartbeat::Unknown {
+            // A worker that is not known registers again, which heals a definition that cannot be read.
+            self.store.register(self.worker()).await?;
+            heard = self.store.heartbeat(&worker_id("w-1")).await?;
+        }
         Ok((heard != Heartbeat::Known).then_some("the worker's heartbeat").into_iter().collect())
     }
 
@@ -355,6 +367,13 @@ impl Rig {
         Ok(missing)
     }
 
+    /// Its calls of the function without trouble go back.
+    async fn leave(&self) -> Result<Vec<&'static str>, StoreError> {
+        self.store.unregister(&worker_id("w-1")).await?;
+        let running = self.store.call(&call_id("good-running")).await?.map(|view| view.call.state);
+        Ok((running != Some(CallState::Queued)).then_some("the call that it held").into_iter().collect())
+    }
+
     async fn another_process(&self) -> Result<Vec<&'static str>, StoreError> {
         let other = match open(&self.server, &self.clock).await {
             Ok(other) => other,
@@ -374,8 +393,12 @@ async fn open(server: &RedisServer, clock: &VirtualClock) -> Result<RedisStore, 
 fn is_told(thing: &str, broken: &str) -> bool {
     match thing {
         // The list is the key.
-        "workers: wrong type" => broken.contains("the worker is missing") || broken.starts_with("heartbeats: ") && broken.contains("the key towpath:workers"),
-        "heartbeats: wrong type" => broken.contains("the worker is missing") || broken.starts_with("heartbeats: ") && broken.contains("the key towpath:heartbeats"),
+        "workers: wrong type" => {
+            broken.contains("the worker is missing") || !broken.starts_with("moves") && broken.contains("the key towpath:workers")
+        }
+        "heartbeats: wrong type" => {
+            broken.contains("the worker is missing") || !broken.starts_with("moves") && broken.contains("the key towpath:heartbeats")
+        }
         "batchers: wrong type" => broken.contains("the batcher is missing") || broken.contains("all batchers is missing"),
         "limits index: wrong type" => broken.contains("the limit is missing"),
         "configuration: wrong type" | "configuration: junk" => broken.starts_with("the configuration: ") && broken.contains("the key towpath:config"),
@@ -401,4 +424,102 @@ async fn without_a_bad_thing_nothing_is_broken() {
     let rig = Rig::start().await;
     rig.plant("");
     assert_eq!(rig.what_is_broken().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_left_out_is_among_the_problems_of_the_store_with_its_key() {
+    let rig = Rig::start().await;
+    rig.plant("swap('towpath:lock:index'); call('HSET', 'towpath:function:F', 'definition', 'junk')");
+    assert_eq!(rig.what_is_broken().await, Vec::<String>::new());
+    let problems = rig.store.probe().await.expect("the server is up").problems.join("\n");
+    for key in ["towpath:lock:index", "towpath:function:{function:stream:__global__:bad}"] {
+        assert!(problems.contains(&format!("the key {key} cannot be read and is left out")), "{problems}");
+    }
+    rig.clock.advance(seconds(60));
+    assert_eq!(rig.store.probe().await.expect("the server is up").problems, Vec::<String>::new(), "nothing has met them since");
+}
+
+/// Moves that meet a key of a wrong type: the Lua that plants it, the key that the error must name, and the move.
+const REFUSED: &[(&str, &str, &str)] = &[
+    ("swap('towpath:calls:F')", "towpath:calls:F", "submit"),
+    ("swap('towpath:queue:F')", "towpath:queue:F", "submit"),
+    ("swap('towpath:deadlines:F')", "towpath:deadlines:F", "submit"),
+    ("swap('towpath:function:F')", "towpath:function:F", "submit"),
+    ("swap('towpath:function:F')", "towpath:function:F", "find"),
+    ("swap('towpath:function:F')", "towpath:function:F", "define"),
+    ("swap('towpath:function:F')", "towpath:function:F", "claim"),
+    ("swap('towpath:functions')", "towpath:functions", "define"),
+    ("swap('towpath:workers:F')", "towpath:workers:F", "register"),
+    ("swap('towpath:workers:F')", "towpath:workers:F", "forget"),
+    ("swap('towpath:workers:F')", "towpath:workers:F", "find"),
+    ("swap('towpath:workers')", "towpath:workers", "register"),
+    ("swap('towpath:workers')", "towpath:workers", "heartbeat"),
+    ("swap('towpath:heartbeats')", "towpath:heartbeats", "heartbeat"),
+    ("swap('towpath:held:F:w-1')", "towpath:held:F:w-1", "claim"),
+    ("swap('towpath:running:F')", "towpath:running:F", "claim"),
+    ("swap('towpath:buckets:F')", "towpath:buckets:F", "complete"),
+    ("swap('towpath:calls:F')", "towpath:calls:F", "call"),
+    ("swap('towpath:calls:F')", "towpath:calls:F", "cancel"),
+    ("swap('towpath:running:F')", "towpath:running:F", "calls"),
+    ("swap('towpath:config')", "towpath:config", "config"),
+    ("swap('towpath:config')", "towpath:config", "set_config"),
+    ("swap_other('n8n-lock-bad')", "n8n-lock-bad", "lock"),
+    ("swap_other('towpath:{n8n-lock-bad}:s')", "towpath:{n8n-lock-bad}:s", "lock"),
+    ("swap('towpath:{sem:bad}:q')", "towpath:{sem:bad}:q", "permit"),
+    ("swap_other('towpath:{n8n-ratelimit-bad}:hourly')", "towpath:{n8n-ratelimit-bad}:", "limit"),
+    ("swap('towpath:{batch:bad:0}:due')", "towpath:{batch:bad:0}:due", "ingest"),
+    ("swap('towpath:{batch:bad:0}:dlq')", "towpath:{batch:bad:0}:dlq", "dead letters"),
+    ("swap('towpath:batchers')", "towpath:batchers", "put batcher"),
+];
+
+impl Rig {
+    /// Makes a move that meets the trouble, and returns what it says.
+    async fn said(&self, name: &str) -> String {
+        let (store, bad, w1) = (&self.store, function("bad"), worker_id("w-1"));
+        let offers = || vec![Offer { definition: definition("bad"), concurrency: Some(5) }];
+        let register = || RegisterWorker { worker_id: worker_id("w-2"), kind: "rust".to_owned(), offers: offers() };
+        let said = match name {
+            "submit" => store.submit(new_call("c-new", "bad").timeout(HOUR)).await.map(drop),
+            "find" => store.find(&bad, self.clock.now()).await.map(drop),
+            "define" => store.define(definition("bad")).await,
+            "forget" => store.forget(&bad).await.map(drop),
+            "register" => store.register(register()).await,
+            "heartbeat" => store.heartbeat(&w1).await.map(drop),
+            "claim" => self.claim("bad").await.map(drop),
+            "complete" => {
+                let delivery = DeliveryId { call_id: call_id("bad-running"), number: 1 };
+                store.complete(CompleteCalls::one(w1, delivery, ok("1"))).await.map(drop)
+            }
+            "call" => store.call(&call_id("bad-queued")).await.map(drop),
+            "cancel" => store.cancel(&call_id("bad-queued")).await.map(drop),
+            "calls" => {
+                let filter = CallFilter { function: Some(bad.name), ..CallFilter::default() };
+                store.calls(&filter, PageRequest::first(10)).await.map(drop)
+            }
+            "config" => store.config().await.map(drop),
+            "set_config" => store.set_config(SetConfig { value: json("{}"), if_version: None }).await.map(drop),
+            "lock" => store.lock_acquire(want("bad", "another")).await.map(drop),
+            "permit" => store.permit_acquire(semaphore("bad", "another", 1)).await.map(drop),
+            "limit" => self.take_limit("bad").await.map(drop),
+            "ingest" => store.batch_ingest(&batcher("bad"), &BatchRules::default(), vec![message("k", "1")]).await.map(drop),
+            "dead letters" => store.dead_letters(&batcher("bad"), &DeadLetterQuery { limit: 1, ..DeadLetterQuery::default() }).await.map(drop),
+            "put batcher" => store.put_batcher(&batcher("bad").name, json("{}")).await.map(drop),
+            other => panic!("no such move: {other}"),
+        };
+        said.map_or_else(|error| error.to_string(), |()| "nothing was wrong".to_owned())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_about_a_wrong_type_names_the_key_and_what_to_do() {
+    let mut wrong = Vec::new();
+    for (lua, key, name) in REFUSED {
+        let rig = Rig::start().await;
+        rig.plant(&lua.replace("towpath:{n8n-ratelimit-bad}:hourly", rig.server.cli(&["KEYS", "towpath:{n8n-ratelimit-bad}:*"]).trim()));
+        let (said, key) = (rig.said(name).await, key.replace(":F", ":{function:stream:__global__:bad}"));
+        if !said.contains(&key) || !said.to_lowercase().contains("del") {
+            wrong.push(format!("{name} with {key}: {said}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

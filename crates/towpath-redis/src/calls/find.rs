@@ -137,8 +137,11 @@ impl RedisStore {
             args.push(&partition.keys.ended);
             args.flag(whole);
             some.iter().for_each(|call_id| args.push(call_id.as_str()));
-            let reply = self.shared.link.run_args(&FIND, &[&partition.keys.calls, &partition.keys.buckets], &args).await?;
-            let replies = value::array("a look for calls", reply)?;
+            let reply = self.shared.link.run_args(&FIND, &[&partition.keys.calls, &partition.keys.buckets], &args).await;
+            let replies = match reply {
+                Err(error) => return Err(self.explain(partition, error).await),
+                Ok(reply) => value::array("a look for calls", reply)?,
+            };
             for (call_id, reply) in some.iter().zip(replies) {
                 let Value::Array(parts) = reply else {
                     found.push(None);

@@ -202,7 +202,10 @@ impl RedisStore {
         for room in rooms.into_iter().rev() {
             let keys = &room.keys;
             let touched = [keys.definition.as_str(), &keys.workers, &keys.deadlines, &keys.dead, &keys.buckets];
-            let reply: Vec<String> = read(self.shared.link.run(&scripts::FORGET, &touched, &arguments![keys.ended]).await?)?;
+            let reply = match self.shared.link.run(&scripts::FORGET, &touched, &arguments![keys.ended]).await {
+                Err(error) => return Err(self.explain(&room, error).await),
+                Ok(reply) => read::<Vec<String>>(reply)?,
+            };
             match reply.first().map(String::as_str) {
                 Some("forgotten") => {}
                 Some("unknown") if room.is_shard() => {}
@@ -222,9 +225,14 @@ impl RedisStore {
             let keys = &room.keys;
             [command("ZCARD", &[&keys.workers]), command("ZCARD", &[&keys.deadlines]), command("ZCARD", &[&keys.dead])]
         };
-        for count in self.shared.link.ask_all(&rooms.iter().flat_map(counts).collect::<Vec<_>>()).await? {
-            if read::<u64>(count)? > 0 {
-                return Ok(false);
+        let counted = self.shared.link.ask_all(&rooms.iter().flat_map(counts).collect::<Vec<_>>()).await?;
+        for (room, counts) in rooms.iter().zip(counted.chunks_exact(3)) {
+            for count in counts {
+                match read::<u64>(count.clone()) {
+                    Ok(0) => {}
+                    Ok(_) => return Ok(false),
+                    Err(error) => return Err(self.explain(room, error).await),
+                }
             }
         }
         Ok(true)

@@ -148,7 +148,9 @@ impl RedisStore {
         let commands: Vec<_> = record.offers.iter().flat_map(|offer| self.offer_again(worker, offer, 0, now)).collect();
         let definitions = self.defined(&commands, record.offers.len()).await?;
         let Some(definitions) = definitions else { return Ok(Heartbeat::Unknown) };
-        let definitions = definitions.iter().map(|definition| read_definition(definition)).collect::<Result<Vec<_>, _>>()?;
+        // A definition that cannot be read is written anew when the worker registers again.
+        let definitions = definitions.iter().map(|definition| read_definition(definition)).collect::<Result<Vec<_>, _>>();
+        let Ok(definitions) = definitions else { return Ok(Heartbeat::Unknown) };
         let shards = definitions.iter().map(|definition| definition.limits.shards.unwrap_or(0));
         let others: Vec<(&OfferRecord, u16)> =
             record.offers.iter().zip(shards).flat_map(|(offer, shards)| (1..=shards).map(move |shard| (offer, shard))).collect();

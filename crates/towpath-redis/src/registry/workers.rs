@@ -89,7 +89,10 @@ impl RedisStore {
             command("ZREM", &[self.shared.keys.heartbeats().as_str(), worker.as_str()]),
             command("HDEL", &[self.shared.keys.workers().as_str(), worker.as_str()]),
         ];
-        done(self.shared.link.ask_all(&remove).await?)?;
+        let keys = [self.shared.keys.heartbeats(), self.shared.keys.workers()];
+        for (key, removed) in keys.iter().zip(self.shared.link.ask_all(&remove).await?) {
+            done([removed]).map_err(|error| of_key(error, key))?;
+        }
         self.shared.news.forget_worker(worker);
         self.shared.said.forget(worker);
         self.shared.incarnation.left(worker);
@@ -171,7 +174,14 @@ impl RedisStore {
         let rooms: Vec<_> = from.iter().flat_map(|function| self.partitions(function)).collect();
         let withdrawn = rooms.iter().map(|room| async move {
             let keys = &room.keys;
-            let reply = self.shared.link.run(&scripts::WITHDRAW, &[&keys.definition, &keys.workers], arguments).await?;
+            let reply = match self.shared.link.run(&scripts::WITHDRAW, &[&keys.definition, &keys.workers], arguments).await {
+                // One function's trouble keeps no worker from leaving the others.
+                Err(error) if is_odd(&error) => {
+                    self.shared.pass_over(&keys.workers, b"", self.explain(room, error).await);
+                    return Ok(true);
+                }
+                reply => reply?,
+            };
             let (word,): (String,) = read(reply)?;
             Ok::<_, StoreError>(word == "withdrawn")
         });
