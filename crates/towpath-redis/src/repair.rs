@@ -15,7 +15,6 @@ use crate::calls::record::Record;
 use crate::registry::reply::command;
 use crate::script::{Args, MEND};
 use crate::store::RedisStore;
-use crate::unreadable::is_odd;
 use crate::value;
 
 /// So many members of a set are looked at in one round.
@@ -30,10 +29,12 @@ impl RedisStore {
         self.check_notifications().await?;
         for some in self.partitions_in_use().chunks(FUNCTIONS_AT_ONCE) {
             let looks: Vec<Cmd> = some.iter().flat_map(|partition| look(partition)).collect();
-            let found = self.shared.link.ask_all(&looks).await?;
+            let found = self.shared.link.ask_apart(&looks).await;
+            let found: Vec<Value> = found.into_iter().map(|reply| reply.unwrap_or(Value::Nil)).collect();
             let mut sets = Vec::new();
             for (partition, found) in some.iter().zip(found.chunks_exact(LOOKS)) {
-                let has_calls = value::number(&found[0]) != Some(0);
+                // Of a function that cannot be asked nothing is known.
+                let has_calls = value::number(&found[0]).is_some_and(|calls| calls > 0);
                 // A notification may have been lost: a Cluster's nodes drop some when they connect to each other again.
                 if value::number(&found[2]).is_some_and(|waiting| waiting > 0) {
                     self.work_came(partition);
@@ -138,9 +139,9 @@ impl RedisStore {
     /// Removes members of sets of running calls that do not run so.
     async fn remove_stale(&self, sets: Vec<SetOfRunning<'_>>) -> Result<(), StoreError> {
         let sizes: Vec<Cmd> = sets.iter().map(|set| command("SCARD", &[&set.key])).collect();
-        for (set, size) in sets.iter().zip(self.shared.link.ask_all(&sizes).await?) {
+        for (set, size) in sets.iter().zip(self.shared.link.ask_apart(&sizes).await) {
             // Without members, or of another type: the doctor tells of it.
-            if value::number(&size).is_none_or(|size| size == 0) {
+            if size.ok().as_ref().and_then(value::number).is_none_or(|size| size == 0) {
                 continue;
             }
             let mut args = Args::with_capacity(3);
@@ -150,7 +151,7 @@ impl RedisStore {
             let removed = self.shared.link.run_args(&MEND, &[&set.partition.keys.calls, &set.key], &args).await;
             // The trouble of one function keeps no other from being repaired.
             let removed = match removed {
-                Err(error) if is_odd(&error) => {
+                Err(error) if self.shared.is_local(&error) => {
                     self.shared.pass_over(&set.partition.keys.calls, b"", self.explain(set.partition, error).await);
                     continue;
                 }

@@ -137,7 +137,7 @@ impl RedisStore {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(function = %partition.function, %error, "what is due of this function could not be read; trying again");
+                    self.shared.pass_over(&partition.keys.deadlines, b"", format!("timers of this function are not fired; trying again: {error}"));
                     in_trouble.push(Arc::clone(partition));
                 }
             }
@@ -272,8 +272,13 @@ impl RedisStore {
             }
             correct.push(line(&keys.deadlines, call.deadline, record));
         }
-        for reply in self.shared.link.ask_all(&correct).await? {
-            value::checked(reply)?;
+        for reply in self.shared.link.ask_apart(&correct).await {
+            // A line that is not corrected is due again in two seconds.
+            if let Err(error) = reply
+                && !self.shared.is_local(&error)
+            {
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -347,9 +352,12 @@ impl RedisStore {
             .iter()
             .flat_map(|partition| [&partition.keys.delayed, &partition.keys.running, &partition.keys.deadlines].map(|key| ask(key)))
             .collect();
-        let replies = self.shared.link.ask_all(&asks).await?;
-        // A key of a wrong type is the trouble of its function, and the doctor's to tell.
-        let heads = |replies: &[Value]| replies.iter().filter_map(first_score).min();
+        let replies = self.shared.link.ask_apart(&asks).await;
+        if let Some(Err(error)) = replies.iter().find(|reply| matches!(reply, Err(error) if !self.shared.is_local(error))) {
+            return Err(error.clone());
+        }
+        // A key of a wrong type, or on a master that is away, is the trouble of its function, and is told by what fires its timers.
+        let heads = |replies: &[Result<Value, StoreError>]| replies.iter().flatten().filter_map(first_score).min();
         Ok(replies.chunks_exact(3).map(heads).collect())
     }
 }

@@ -86,15 +86,20 @@ impl Shared {
         }
     }
 
-    /// The value, or what stands for it where its key holds something else or cannot be read: that key is passed over.
+    /// The value, or what stands for it where its key holds something else or cannot be reached: that key is passed over.
     pub(crate) fn or_pass_over<T>(&self, key: &str, read: Result<T, StoreError>, instead: T) -> Result<T, StoreError> {
         match read {
-            Err(error) if is_odd(&error) => {
+            Err(error) if self.is_local(&error) => {
                 self.pass_over(key, b"", of_key(error, key));
                 Ok(instead)
             }
             read => read,
         }
+    }
+
+    /// Whether the trouble is that of one key alone: others can be read. In a Cluster a master that is away has some keys, and others have the rest.
+    pub(crate) fn is_local(&self, error: &StoreError) -> bool {
+        is_odd(error) || self.link.is_cluster() && matches!(error, StoreError::Unavailable(StoreTrouble::Other(_)) | StoreError::Unknown(_))
     }
 }
 

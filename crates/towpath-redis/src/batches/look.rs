@@ -26,11 +26,11 @@ impl RedisStore {
                 ask.arg(command).arg(key);
                 ask
             });
-            let replies = self.shared.link.ask_all(&ask).await?.into_iter();
+            let replies = self.shared.link.ask_apart(&ask).await.into_iter();
             let mut counted = Vec::with_capacity(commands.len());
             // A key that holds something else counts as empty: the other counts are right.
             for ((_, key), reply) in commands.iter().zip(replies) {
-                let count = self.shared.or_pass_over(key, value::checked(reply).map(|reply| value::number(&reply)), None)?;
+                let count = self.shared.or_pass_over(key, reply.map(|reply| value::number(&reply)), None)?;
                 counted.push(count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0));
             }
             if let [open_keys, open_messages, in_flight, dead_letters] = counted[..] {

@@ -99,7 +99,7 @@ impl RedisStore {
         for partition in self.all_partitions().await? {
             let running = match self.running(&partition).await {
                 // What it holds of this function comes back when its lease ends.
-                Err(error) if is_odd(&error) => continue,
+                Err(error) if self.shared.is_local(&error) => continue,
                 running => running?.into_iter().map(|record| record.call),
             };
             let own = running.filter(|call| call.holder.as_ref() == Some(worker));

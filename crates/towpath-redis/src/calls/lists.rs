@@ -81,23 +81,29 @@ impl RedisStore {
         let place = Place::read(page.after);
         let (below, timers_follow) = match place {
             Place::InTimers(from) => return self.list_timers(&partitions, filter, from, limit).await,
-            Place::Below { sequence, timers_follow } => (sequence, timers_follow || self.has_many_timers(&partitions, filter).await?),
+            Place::Below { sequence, timers_follow } => (sequence, timers_follow || self.has_many_timers(&partitions, filter).await),
         };
         if timers_follow && only_timers(filter) {
             return self.list_timers(&partitions, filter, TimerPlace::FIRST, limit).await;
         }
         let mut newest =
             Newest { filter, limit: limit + 1, below, found: BTreeMap::new(), looked: 0, cut: None, without_timers: timers_follow };
+        let mut unreached = Vec::new();
         for partition in &partitions {
             match self.collect(partition, &mut newest).await {
                 // One function's trouble hides no other. Asked for alone, it is told.
-                Err(error) if is_odd(&error) && filter.function.is_none() => {
+                Err(error) if self.shared.is_local(&error) && filter.function.is_none() => {
                     let error = self.explain(partition, error).await;
                     self.shared.pass_over(&partition.keys.calls, b"", format!("calls of this function cannot be listed: {error}"));
+                    unreached.extend((!is_odd(&error)).then_some(error));
                 }
                 Err(error) => return Err(self.explain(partition, error).await),
                 Ok(()) => {}
             }
+        }
+        // When no function can be reached, it is not the trouble of one.
+        if let Some(error) = unreached.pop().filter(|_| unreached.len() + 1 == partitions.len()) {
+            return Err(error);
         }
         let (found, next) = newest.page(limit);
         let page = if filter.brief {

@@ -86,10 +86,10 @@ struct Line {
 
 impl RedisStore {
     /// Whether there are more running and delayed calls than one page reads.
-    pub(super) async fn has_many_timers(&self, partitions: &[Arc<Partition>], filter: &CallFilter) -> Result<bool, StoreError> {
+    pub(super) async fn has_many_timers(&self, partitions: &[Arc<Partition>], filter: &CallFilter) -> bool {
         let sets: Vec<_> = partitions.iter().flat_map(|partition| timer_sets(partition, filter)).collect();
-        let sizes = self.shared.link.ask_all(&sets.iter().map(|(_, key)| command("ZCARD", &[key])).collect::<Vec<_>>()).await?;
-        Ok(sizes.iter().filter_map(value::number).sum::<i64>() > i64::try_from(LOOKED_MAX).unwrap_or(i64::MAX))
+        let sizes = self.shared.link.ask_apart(&sets.iter().map(|(_, key)| command("ZCARD", &[key])).collect::<Vec<_>>()).await;
+        sizes.iter().flatten().filter_map(value::number).sum::<i64>() > i64::try_from(LOOKED_MAX).unwrap_or(i64::MAX)
     }
 
     /// One page of running and delayed calls, by their timers; on the page the newest call is first.
@@ -133,10 +133,10 @@ impl RedisStore {
             ask.arg("ZRANGEBYSCORE").arg(*key).arg(start).arg("+inf").arg("WITHSCORES").arg("LIMIT").arg(0).arg(skipped.saturating_add(CHUNK));
             ask
         };
-        let replies = self.shared.link.ask_all(&sets.iter().map(ask).collect::<Vec<_>>()).await?;
+        let replies = self.shared.link.ask_apart(&sets.iter().map(ask).collect::<Vec<_>>()).await;
         let mut lines = Vec::new();
         for ((partition, (state, key)), reply) in sets.into_iter().zip(replies) {
-            let reply = value::checked(reply).and_then(|reply| value::array("ZRANGEBYSCORE", reply));
+            let reply = reply.and_then(|reply| value::array("ZRANGEBYSCORE", reply));
             for pair in self.shared.or_pass_over(key, reply, Vec::new())?.chunks_exact(2) {
                 let (instant, id) = (instant_of(&pair[1]), value::call_id(&pair[0]).ok());
                 lines.push(Line { instant, partition: Arc::clone(partition), state, id });

@@ -119,7 +119,7 @@ impl RedisStore {
     async fn look_at(&self, limited: NotedRule) -> Result<Option<LimitView>, StoreError> {
         let Some(look) = LimitView::look(&limited) else { return Ok(None) };
         let reply = match self.ask_limit(&look, Verb::Peek).await {
-            Err(StoreError::Corrupt(_)) => return Ok(None), // whoever asks it is told; a list goes on without it
+            Err(error) if self.shared.is_local(&error) => return Ok(None), // a caller that asks it is told; a list goes on without it
             reply => reply?,
         };
         Ok(reply.rules.first().copied().and_then(|said| LimitView::in_use(limited, said)))

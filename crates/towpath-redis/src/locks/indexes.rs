@@ -97,8 +97,8 @@ impl RedisStore {
     pub(super) async fn used(&self) -> Result<Vec<HeldScope>, StoreError> {
         let mut ask = Cmd::new();
         ask.arg("ZRANGE").arg(&self.shared.locks.keys.used).arg(0).arg(-1);
-        let replies = self.shared.link.ask_all(&[self.sweep_used(), ask]).await?;
-        let members = replies.into_iter().nth(1).map_or(Ok(Vec::new()), |reply| value::array("ZRANGE", value::checked(reply)?));
+        let replies = self.shared.link.ask_apart(&[self.sweep_used(), ask]).await;
+        let members = replies.into_iter().nth(1).map_or(Ok(Vec::new()), |reply| value::array("ZRANGE", reply?));
         let members = self.shared.or_pass_over(&self.shared.locks.keys.used, members, Vec::new())?;
         Ok(members.iter().filter_map(|member| read_member(value::text(member)?)).collect())
     }

@@ -14,7 +14,7 @@ use super::keys::SharedKeys;
 use super::record::read_record;
 use super::scripts;
 use crate::store::RedisStore;
-use crate::unreadable::{WHAT_TO_DO, is_odd};
+use crate::unreadable::WHAT_TO_DO;
 use crate::value;
 
 const MAY_NOT_SCAN: &str = "the user of the Redis server may not look at the names of keys: let an administrator add +scan to its rights, or \
@@ -86,7 +86,7 @@ impl RedisStore {
     /// What is known of a scope, or nothing if its keys hold something else: one scope hides no other.
     pub(super) fn or_left_out<T>(&self, scope: &LockScope, known: Result<Option<T>, StoreError>) -> Result<Option<T>, StoreError> {
         match known {
-            Err(error) if is_odd(&error) => {
+            Err(error) if self.shared.is_local(&error) => {
                 self.shared.pass_over(&scope.key(), b"", error);
                 Ok(None)
             }

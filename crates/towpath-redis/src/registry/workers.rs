@@ -8,13 +8,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use futures_util::future::try_join_all;
+use redis::Value;
 use towpath_core::names::{FunctionKey, WorkerId};
 use towpath_core::store::{StoreError, StoreTrouble};
 use towpath_core::time::{Timestamp, millis};
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, Offer, REMEMBERED_FOR, RegisterWorker, WorkerView};
 
 use super::functions::{Definition, Offered};
-use super::reply::{arguments, command, done, half_done, instant, next, read};
+use super::reply::{arguments, command, done, half_done, instant, read};
 use super::scripts;
 use crate::definition::{OfferRecord, WorkerRecord};
 use crate::legacy::announce::Served;
@@ -241,9 +242,10 @@ impl RedisStore {
         let now = self.shared.now();
         let (records, heartbeats) = (self.shared.keys.workers(), self.shared.keys.heartbeats());
         let ask = [command("HGETALL", &[&records]), command("ZRANGE", &[heartbeats.as_str(), "0", "-1", "WITHSCORES"])];
-        let mut replies = self.shared.link.ask_all(&ask).await?.into_iter();
-        let records: BTreeMap<Vec<u8>, Vec<u8>> = self.shared.or_pass_over(&records, next(&mut replies), BTreeMap::new())?;
-        let heartbeats: HashMap<Vec<u8>, f64> = self.shared.or_pass_over(&heartbeats, next(&mut replies), HashMap::new())?;
+        let mut replies = self.shared.link.ask_apart(&ask).await.into_iter();
+        let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
+        let records: BTreeMap<Vec<u8>, Vec<u8>> = self.shared.or_pass_over(&records, next().and_then(read), BTreeMap::new())?;
+        let heartbeats: HashMap<Vec<u8>, f64> = self.shared.or_pass_over(&heartbeats, next().and_then(read), HashMap::new())?;
         let running = self.running_by_worker().await?;
         let mut workers = Vec::with_capacity(records.len());
         for (worker, record) in records {
@@ -275,7 +277,7 @@ impl RedisStore {
         for partition in self.all_partitions().await? {
             let records = match self.running(&partition).await {
                 // One function's trouble hides no worker.
-                Err(error) if is_odd(&error) => continue,
+                Err(error) if self.shared.is_local(&error) => continue,
                 records => records?,
             };
             for holder in records.iter().filter_map(|record| record.call.holder.as_ref()) {
