@@ -55,7 +55,9 @@ impl RedisStore {
     /// Scripts go on without a notification that may not be sent, so that a process that may not send any would never hear of it.
     async fn check_notifications(&self) -> Result<(), StoreError> {
         let channel = self.shared.keys.probe();
-        if let Err(StoreError::Unavailable(StoreTrouble::NotAllowed(why))) = self.shared.link.ask(&command("PUBLISH", &[&channel, ""])).await {
+        if let Err(StoreError::Unavailable(StoreTrouble::NotAllowed(why))) =
+            self.shared.link.ask(&command("PUBLISH", &[&channel, ""])).await
+        {
             let says = format!(
                 "this process may not send notifications (PUBLISH to {channel}), so that workers, waiting callers and locks hear of news up to 15 s \
                  late: {why}"

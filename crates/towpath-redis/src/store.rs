@@ -215,7 +215,8 @@ impl RedisStore {
         let mut ask = Cmd::new();
         ask.arg("HGET").arg(&partition.keys.definition).arg("definition");
         let reply = self.shared.link.ask(&ask).await?;
-        let policy = value::bytes(&reply).map_or(Ok(RetryPolicy::default()), |text| read_definition(text).map(|definition| definition.retry));
+        let policy =
+            value::bytes(&reply).map_or(Ok(RetryPolicy::default()), |text| read_definition(text).map(|definition| definition.retry));
         policy.map_err(|error| of_key(error, &partition.keys.definition))
     }
 

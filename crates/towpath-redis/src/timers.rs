@@ -132,12 +132,20 @@ impl RedisStore {
                     kinds.iter_mut().zip(taken).for_each(|(kind, taken)| kind.extend(taken));
                     if let Some(error) = trouble {
                         let error = self.explain(partition, error).await;
-                        self.shared.pass_over(&partition.keys.deadlines, b"", format!("not all timers of this function are fired: {error}"));
+                        self.shared.pass_over(
+                            &partition.keys.deadlines,
+                            b"",
+                            format!("not all timers of this function are fired: {error}"),
+                        );
                         in_trouble.push(Arc::clone(partition));
                     }
                 }
                 Err(error) => {
-                    self.shared.pass_over(&partition.keys.deadlines, b"", format!("timers of this function are not fired; trying again: {error}"));
+                    self.shared.pass_over(
+                        &partition.keys.deadlines,
+                        b"",
+                        format!("timers of this function are not fired; trying again: {error}"),
+                    );
                     in_trouble.push(Arc::clone(partition));
                 }
             }
@@ -295,7 +303,11 @@ impl RedisStore {
                 Ok(removed) => fired.workers_removed += u64::from(removed),
                 Err(error) => {
                     let workers = self.shared.keys.workers();
-                    self.shared.pass_over(&workers, worker.as_str().as_bytes(), format!("this silent worker is not removed; trying again: {error}"));
+                    self.shared.pass_over(
+                        &workers,
+                        worker.as_str().as_bytes(),
+                        format!("this silent worker is not removed; trying again: {error}"),
+                    );
                     failed = true;
                 }
             }

@@ -111,7 +111,9 @@ impl RedisStore {
         keys.iter().zip(types).find_map(|(key, found)| {
             let (found, wanted) = (value::text(&found)?, kind_of(self.shared.keys.prefix(), key)?);
             let is_odd = found != "none" && !wanted.contains(&found);
-            is_odd.then(|| format!("the key {key} is a {found} and should be a {}: {WHAT_TO_DO}", wanted.first().copied().unwrap_or_default()))
+            is_odd.then(|| {
+                format!("the key {key} is a {found} and should be a {}: {WHAT_TO_DO}", wanted.first().copied().unwrap_or_default())
+            })
         })
     }
 }

@@ -9,7 +9,8 @@ use towpath_conformance::words::{SubmitWords, call_id, definition, function, new
 use towpath_core::call::CallState;
 use towpath_core::inspect::{CallFilter, LimitQuery, LockQuery, PageRequest};
 use towpath_core::store::{
-    BatchStore, CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, InspectStore, RegistryStore, StoreError, Submitted, TimerStore,
+    BatchStore, CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, InspectStore, RegistryStore, StoreError, Submitted,
+    TimerStore,
 };
 use towpath_core::worker::{Offer, RegisterWorker};
 use towpath_redis::{RedisOptions, RedisStore};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use towpath::SystemClock;
 use towpath_conformance::words::{
-    MessageWords, SubmitWords, batch_id, batcher, call_id, claim_batch, definition, failed_not_before, function, given_up, json, message, new_call,
-    ok, semaphore, unreadable, want, worker_id,
+    MessageWords, SubmitWords, batch_id, batcher, call_id, claim_batch, definition, failed_not_before, function, given_up, json, message,
+    new_call, ok, semaphore, unreadable, want, worker_id,
 };
 use towpath_core::batch::{ClaimReply, FinishBatch, Rules as BatchRules, Verb};
 use towpath_core::call::{CallState, Outcome};
@@ -15,8 +15,8 @@ use towpath_core::inspect::LockQuery;
 use towpath_core::limit::{Check, Rules};
 use towpath_core::names::{CallId, LimitScope};
 use towpath_core::store::{
-    BatchStore, CallNews, CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, Heartbeat, InspectStore, LimitStore, LockStore, RegistryStore, RenewCalls,
-    Renewal, SetConfig, StoreError, SubmitCall, StoreTrouble, Submitted, TimerStore,
+    BatchStore, CallNews, CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, Heartbeat, InspectStore, LimitStore,
+    LockStore, RegistryStore, RenewCalls, Renewal, SetConfig, StoreError, StoreTrouble, SubmitCall, Submitted, TimerStore,
 };
 use towpath_core::worker::{Offer, RegisterWorker};
 use towpath_redis::{RedisOptions, RedisStore};
@@ -170,7 +170,8 @@ async fn every_refusal_of_a_full_server_says_that_it_is_full() {
     for key in ["claimed", "dead"] {
         store.batch_ingest(&of, &BatchRules::default(), vec![message(key, "1").immediate()]).await.expect("there is room");
     }
-    let ClaimReply::Claimed(batch) = store.batch_claim(claim_batch(&of, "dead", "b-1", &BatchRules::default())).await.expect("there is room")
+    let ClaimReply::Claimed(batch) =
+        store.batch_claim(claim_batch(&of, "dead", "b-1", &BatchRules::default())).await.expect("there is room")
     else {
         panic!("it is open")
     };
@@ -191,7 +192,15 @@ async fn every_refusal_of_a_full_server_says_that_it_is_full() {
     let mut said = vec![
         ("submit", store.submit(new_call("c-3", "add")).await.map(drop)),
         ("submit with an id of ours", store.submit(fresh("c-5")).await.map(drop)),
-        ("submit of many", join_all((0..200).map(|number| store.submit(fresh(&format!("m-{number}"))))).await.into_iter().find(Result::is_err).unwrap_or(Ok(Submitted::NoWorkers)).map(drop)),
+        (
+            "submit of many",
+            join_all((0..200).map(|number| store.submit(fresh(&format!("m-{number}")))))
+                .await
+                .into_iter()
+                .find(Result::is_err)
+                .unwrap_or(Ok(Submitted::NoWorkers))
+                .map(drop),
+        ),
         ("submit with a key", store.submit(keyed).await.map(drop)),
         ("define", store.define(definition("other")).await),
         ("progress", store.report_progress(&worker_id("w-1"), &held, json("1")).await.map(drop)),

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use towpath_conformance::words::{
-    MessageWords, SubmitWords, batch_id, batch_key, batcher, call_id, claim_batch, definition, execution, failed_not_before, function, given_up,
-    json, message, new_call, ok, read, scope, seconds, semaphore, want, worker_id,
+    MessageWords, SubmitWords, batch_id, batch_key, batcher, call_id, claim_batch, definition, execution, failed_not_before, function,
+    given_up, json, message, new_call, ok, read, scope, seconds, semaphore, want, worker_id,
 };
 use towpath_core::batch::{ClaimReply, FinishBatch, Rules as BatchRules, Verb};
 use towpath_core::call::CallState;
@@ -270,7 +270,8 @@ impl Rig {
     }
 
     async fn lists_of_locks(&self) -> Result<Vec<&'static str>, StoreError> {
-        let query = |scan: bool| LockQuery { prefix: String::new(), after: None, limit: 100, also: vec![scope("bad"), scope("good")], scan };
+        let query =
+            |scan: bool| LockQuery { prefix: String::new(), after: None, limit: 100, also: vec![scope("bad"), scope("good")], scan };
         let mut missing = Vec::new();
         for scan in [false, true] {
             if !self.store.locks(&query(scan)).await?.items.iter().any(|view| view.scope == scope("good")) {
@@ -401,7 +402,9 @@ fn is_told(thing: &str, broken: &str) -> bool {
         }
         "batchers: wrong type" => broken.contains("the batcher is missing") || broken.contains("all batchers is missing"),
         "limits index: wrong type" => broken.contains("the limit is missing"),
-        "configuration: wrong type" | "configuration: junk" => broken.starts_with("the configuration: ") && broken.contains("the key towpath:config"),
+        "configuration: wrong type" | "configuration: junk" => {
+            broken.starts_with("the configuration: ") && broken.contains("the key towpath:config")
+        }
         "locks used: wrong type" => broken.contains("the semaphore is missing") || broken.contains("the read/write lock is missing"),
         _ => false,
     }
@@ -502,7 +505,9 @@ impl Rig {
             "permit" => store.permit_acquire(semaphore("bad", "another", 1)).await.map(drop),
             "limit" => self.take_limit("bad").await.map(drop),
             "ingest" => store.batch_ingest(&batcher("bad"), &BatchRules::default(), vec![message("k", "1")]).await.map(drop),
-            "dead letters" => store.dead_letters(&batcher("bad"), &DeadLetterQuery { limit: 1, ..DeadLetterQuery::default() }).await.map(drop),
+            "dead letters" => {
+                store.dead_letters(&batcher("bad"), &DeadLetterQuery { limit: 1, ..DeadLetterQuery::default() }).await.map(drop)
+            }
             "put batcher" => store.put_batcher(&batcher("bad").name, json("{}")).await.map(drop),
             other => panic!("no such move: {other}"),
         };

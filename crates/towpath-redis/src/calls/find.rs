@@ -63,7 +63,8 @@ impl RedisStore {
         let keys = &partition.keys;
         let mut named: Vec<&str> = keys.all().into_iter().chain(others.iter().copied()).collect();
         let buckets = self.shared.link.ask(&command("ZRANGE", &[keys.buckets.as_str(), "0", "-1"])).await.unwrap_or(Value::Nil);
-        let of_bucket = |bucket: &Value| value::text(bucket).map(|bucket| [&keys.ended, &keys.listed].map(|start| format!("{start}{bucket}")));
+        let of_bucket =
+            |bucket: &Value| value::text(bucket).map(|bucket| [&keys.ended, &keys.listed].map(|start| format!("{start}{bucket}")));
         let of_buckets: Vec<String> = value::array("ZRANGE", buckets).unwrap_or_default().iter().filter_map(of_bucket).flatten().collect();
         named.extend(of_buckets.iter().map(String::as_str));
         match self.odd_key(&named).await {
@@ -158,4 +159,3 @@ impl RedisStore {
 fn read_record(call_id: &CallId, mut parts: Vec<Bytes>) -> Result<Record, StoreError> {
     Record::read(call_id, &parts.swap_remove(0))
 }
-

@@ -114,7 +114,8 @@ impl RedisStore {
         if !timers_follow {
             return Ok(page);
         }
-        let next = page.next.map_or(Place::InTimers(TimerPlace::FIRST), |sequence| Place::Below { sequence: Some(sequence), timers_follow });
+        let next =
+            page.next.map_or(Place::InTimers(TimerPlace::FIRST), |sequence| Place::Below { sequence: Some(sequence), timers_follow });
         Ok(Page { next: Some(next.write()), ..page })
     }
 

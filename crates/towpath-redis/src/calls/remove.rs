@@ -20,7 +20,8 @@ impl RedisStore {
         let mut removed = false;
         for partition in partitions {
             let keys = &partition.keys;
-            let found = self.shared.link.ask(&command("HGET", &[keys.calls.as_str(), call_id.as_str()])).await.and_then(read::<Option<Vec<u8>>>);
+            let found =
+                self.shared.link.ask(&command("HGET", &[keys.calls.as_str(), call_id.as_str()])).await.and_then(read::<Option<Vec<u8>>>);
             // A function in trouble has no record that could be removed.
             let Some(record) = found.unwrap_or_default() else { continue };
             if Record::read(call_id, &record.clone().into()).is_ok() {
@@ -31,16 +32,8 @@ impl RedisStore {
             args.push(&record);
             args.push(format!("{REQUEST}{call_id}"));
             args.push(format!("{PROGRESS}{call_id}"));
-            let touched = [
-                keys.calls.as_str(),
-                &keys.queue,
-                &keys.running,
-                &keys.delayed,
-                &keys.exported,
-                &keys.dead,
-                &keys.deadlines,
-                &keys.parked,
-            ];
+            let touched =
+                [keys.calls.as_str(), &keys.queue, &keys.running, &keys.delayed, &keys.exported, &keys.dead, &keys.deadlines, &keys.parked];
             let gone: Value = self.shared.link.run_args(&REMOVE, &touched, &args).await?;
             if value::number(&gone) == Some(1) {
                 tracing::warn!(function = %partition.function, %call_id, "a call whose record could not be read was removed");

@@ -66,7 +66,9 @@ impl Place {
     pub(super) fn write(self) -> u64 {
         match self {
             Self::InTimers(TimerPlace { instant, offset }) => IN_TIMERS | instant << OFFSET_BITS | offset,
-            Self::Below { sequence, timers_follow } => sequence.unwrap_or(TIMERS_FOLLOW - 1) | if timers_follow { TIMERS_FOLLOW } else { 0 },
+            Self::Below { sequence, timers_follow } => {
+                sequence.unwrap_or(TIMERS_FOLLOW - 1) | if timers_follow { TIMERS_FOLLOW } else { 0 }
+            }
         }
     }
 }
@@ -111,7 +113,9 @@ impl RedisStore {
                     break;
                 }
                 (place, looked) = (place.behind(line.instant), looked + 1);
-                let Some((sequence, view)) = call.filter(|(_, view)| view.call.state == line.state && matches(view, filter)) else { continue };
+                let Some((sequence, view)) = call.filter(|(_, view)| view.call.state == line.state && matches(view, filter)) else {
+                    continue;
+                };
                 if filter.brief {
                     found.push((sequence, view));
                 } else if let Some(whole) = self.wholes(&line.partition, std::slice::from_ref(&view.call.call_id)).await?.pop().flatten() {
@@ -130,7 +134,14 @@ impl RedisStore {
         let skipped = usize::try_from(from.offset).unwrap_or(usize::MAX);
         let ask = |(_, (_, key)): &(&Arc<Partition>, (CallState, &str))| {
             let (mut ask, start) = (Cmd::new(), if from.instant == 0 { "-inf".to_owned() } else { from.instant.to_string() });
-            ask.arg("ZRANGEBYSCORE").arg(*key).arg(start).arg("+inf").arg("WITHSCORES").arg("LIMIT").arg(0).arg(skipped.saturating_add(CHUNK));
+            ask.arg("ZRANGEBYSCORE")
+                .arg(*key)
+                .arg(start)
+                .arg("+inf")
+                .arg("WITHSCORES")
+                .arg("LIMIT")
+                .arg(0)
+                .arg(skipped.saturating_add(CHUNK));
             ask
         };
         let replies = self.shared.link.ask_apart(&sets.iter().map(ask).collect::<Vec<_>>()).await;
@@ -154,7 +165,8 @@ impl RedisStore {
         let mut left: Vec<usize> = (0..lines.len()).filter(|place| lines[*place].id.is_some()).collect();
         while let Some(first) = left.first() {
             let partition = Arc::clone(&lines[*first].partition);
-            let (same, others): (Vec<usize>, Vec<usize>) = left.into_iter().partition(|place| Arc::ptr_eq(&lines[*place].partition, &partition));
+            let (same, others): (Vec<usize>, Vec<usize>) =
+                left.into_iter().partition(|place| Arc::ptr_eq(&lines[*place].partition, &partition));
             let ids: Vec<CallId> = same.iter().filter_map(|place| lines[*place].id.clone()).collect();
             for (place, view) in same.into_iter().zip(self.views(&partition, &partition.keys.calls, &ids).await?) {
                 calls[place].1 = view;
@@ -179,7 +191,11 @@ fn newest_first(mut found: Vec<(u64, CallView)>) -> Vec<CallView> {
 
 /// The instant of a line. A neighbour may have written any score.
 fn instant_of(score: &Value) -> u64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a score that is no instant counts as the first or the last")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a score that is no instant counts as the first or the last"
+    )]
     let instant = value::score(score).unwrap_or_default().max(0.0) as u64;
     instant.min(INSTANT_MAX)
 }
@@ -192,7 +208,8 @@ mod tests {
     fn a_place_is_read_as_it_was_written() {
         let timers = |instant, offset| Place::InTimers(TimerPlace { instant, offset });
         let below = |sequence, timers_follow| Place::Below { sequence: Some(sequence), timers_follow };
-        let places = [timers(0, 0), timers(INSTANT_MAX, (1 << OFFSET_BITS) - 1), timers(1_794_786_695_153, 7), below(1_794_786_695_153_000, false)];
+        let places =
+            [timers(0, 0), timers(INSTANT_MAX, (1 << OFFSET_BITS) - 1), timers(1_794_786_695_153, 7), below(1_794_786_695_153_000, false)];
         for place in places.into_iter().chain([below(1_794_786_695_153_000, true), below(0, true)]) {
             assert_eq!(Place::read(Some(place.write())), place);
         }

@@ -110,7 +110,9 @@ impl RedisStore {
         for line in &lines {
             match value::text(line).and_then(NotedRule::from_text) {
                 Some(rule) => listed.push(rule),
-                None => self.shared.pass_over(&index, value::bytes(line).unwrap_or_default(), "it names no rule of a limit; ZREM removes it"),
+                None => {
+                    self.shared.pass_over(&index, value::bytes(line).unwrap_or_default(), "it names no rule of a limit; ZREM removes it")
+                }
             }
         }
         Ok((listed, last))

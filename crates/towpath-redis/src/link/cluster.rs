@@ -113,7 +113,9 @@ impl Cluster {
         let unknown = failures.iter().position(|failure| !matches!(failure, StoreError::Unavailable(_))).unwrap_or(0);
         match failures.into_iter().nth(unknown) {
             None => Ok(replies),
-            Some(StoreError::Unavailable(cause)) if !replies.is_empty() => Err(StoreError::Unknown(format!("only a part was done: {cause}"))),
+            Some(StoreError::Unavailable(cause)) if !replies.is_empty() => {
+                Err(StoreError::Unknown(format!("only a part was done: {cause}")))
+            }
             Some(failure) => Err(failure),
         }
     }

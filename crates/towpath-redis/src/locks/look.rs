@@ -121,7 +121,8 @@ impl RedisStore {
         };
         let text = |value: &Value| value::bytes(value).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         let mut state = match text(record) {
-            Some(text) => read_record(&text).ok_or_else(|| StoreError::Corrupt(format!("the key {} holds no record of a lock: {WHAT_TO_DO}", keys.record)))?,
+            Some(text) => read_record(&text)
+                .ok_or_else(|| StoreError::Corrupt(format!("the key {} holds no record of a lock: {WHAT_TO_DO}", keys.record)))?,
             None => LockState::default(),
         };
         (state.counter, state.meta) = (text(counter).map(Counter::new), text(meta).map(Into::into));
@@ -153,7 +154,9 @@ impl RedisStore {
         let rows: HashMap<String, String> = pairs(rows)?.into_iter().collect();
         for (lock_id, ends) in pairs(ends)? {
             let row = rows.get(&lock_id).and_then(|row| read_permit(&lock_id, row, instant(&ends)));
-            state.permits.push(row.ok_or_else(|| StoreError::Corrupt(format!("the key {} holds no row of '{}': {WHAT_TO_DO}", looked[1], lock_id.escape_debug())))?);
+            state.permits.push(row.ok_or_else(|| {
+                StoreError::Corrupt(format!("the key {} holds no row of '{}': {WHAT_TO_DO}", looked[1], lock_id.escape_debug()))
+            })?);
         }
         state.permits.sort_by_key(|permit| permit.fence);
         Ok(state)

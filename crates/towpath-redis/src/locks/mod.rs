@@ -135,7 +135,6 @@ impl RedisStore {
     }
 }
 
-
 #[async_trait]
 impl LockStore for RedisStore {
     async fn lock_acquire(&self, want: AcquireLock) -> Result<AcquireReply, StoreError> {

@@ -116,7 +116,8 @@ impl RedisStore {
         let add = command("SADD", &[self.shared.keys.functions(), shard_member(&function.key, shard)]);
         // Callers read from the set how many partitions there are, so the others come in when calls can be sent to them.
         if shard == 0 {
-            done(self.shared.link.insist(std::slice::from_ref(&add)).await?).map_err(|error| of_key(error, &self.shared.keys.functions()))?;
+            done(self.shared.link.insist(std::slice::from_ref(&add)).await?)
+                .map_err(|error| of_key(error, &self.shared.keys.functions()))?;
         }
         let limit = |limit: Option<String>| limit.unwrap_or_default();
         let arguments = arguments![
@@ -282,7 +283,9 @@ impl RedisStore {
     pub(crate) async fn list_functions(&self) -> Result<Vec<FunctionView>, StoreError> {
         match self.find_legacy_functions().await {
             // Functions that only legacy workers serve may be missing; the next search finds them.
-            Err(error) if self.shared.is_local(&error) => tracing::debug!(%error, "not all keys were searched for functions of legacy workers"),
+            Err(error) if self.shared.is_local(&error) => {
+                tracing::debug!(%error, "not all keys were searched for functions of legacy workers")
+            }
             searched => searched?,
         }
         let functions = self.functions_in_set().await?;
