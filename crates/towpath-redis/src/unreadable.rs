@@ -22,7 +22,7 @@ const SHOWN_FOR: Duration = Duration::from_secs(60);
 /// Number of things that are remembered. Of more than these the log names only some.
 const REMEMBERED_MAX: usize = 1_024;
 /// Number of problems that people see.
-const SHOWN_MAX: usize = 5;
+const SHOWN_MAX: usize = 20;
 /// A longer name is shown by its start.
 const NAME_MAX: usize = 120;
 
