@@ -111,7 +111,7 @@ impl RedisStore {
             match value::text(line).and_then(NotedRule::from_text) {
                 Some(rule) => listed.push(rule),
                 None => {
-                    self.shared.pass_over(&index, value::bytes(line).unwrap_or_default(), "it names no rule of a limit; ZREM removes it")
+                    self.shared.pass_over(&index, value::bytes(line).unwrap_or_default(), "it names no rule of a limit; ZREM removes it");
                 }
             }
         }

@@ -284,7 +284,7 @@ impl RedisStore {
         match self.find_legacy_functions().await {
             // Functions that only legacy workers serve may be missing; the next search finds them.
             Err(error) if self.shared.is_local(&error) => {
-                tracing::debug!(%error, "not all keys were searched for functions of legacy workers")
+                tracing::debug!(%error, "not all keys were searched for functions of legacy workers");
             }
             searched => searched?,
         }

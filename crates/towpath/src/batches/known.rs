@@ -168,7 +168,7 @@ fn joined(
         match read_kept(&name, stored.settings.as_bytes()).and_then(|read| Ok((patched(&settings, &read)?, read))) {
             Ok((joined, read)) => (settings, patch) = (joined, Some(read)),
             Err(error) if is_news(version) => {
-                tracing::error!(batcher = %name, error, "the settings that are kept cannot be used; put them again")
+                tracing::error!(batcher = %name, error, "the settings that are kept cannot be used; put them again");
             }
             Err(_known) => {}
         }
