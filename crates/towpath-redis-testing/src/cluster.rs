@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::process::output_of;
-use crate::server::RedisServer;
+use crate::server::{RedisServer, ServerBuilder};
 use crate::waiting::until;
 
 /// Three masters that share all slots.
@@ -15,7 +15,16 @@ pub struct ClusterRig {
 impl ClusterRig {
     /// Starts them, joins them, and waits until each says that the Cluster is whole.
     pub fn start() -> Self {
-        let kind = RedisServer::build().line("cluster-enabled yes").line("cluster-node-timeout 2000");
+        Self::start_as(RedisServer::build())
+    }
+
+    /// The same with masters that keep their data when they are killed, and that go on when another one is away.
+    pub fn start_partial() -> Self {
+        Self::start_as(RedisServer::build().append_only("always").line("cluster-require-full-coverage no"))
+    }
+
+    fn start_as(kind: ServerBuilder) -> Self {
+        let kind = kind.line("cluster-enabled yes").line("cluster-node-timeout 2000");
         let nodes: Vec<RedisServer> = (0..3).map(|_| kind.clone().start()).collect();
         let addresses: Vec<String> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
         let mut args = vec!["--cluster", "create"];

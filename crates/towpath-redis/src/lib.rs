@@ -25,6 +25,7 @@
 //! | `limits` | how many in how long, judged by one script |
 //! | `news`, `listening` | notifications between processes |
 //! | `registry` | functions, workers, the shared configuration |
+//! | `unreadable` | keys and members that cannot be read, which are passed over and told once |
 //! | `presence` | noticing that a process or a worker went away |
 //! | `incarnation` | noticing that the data set was replaced |
 //! | `timing` | how soon a store looks for what goes wrong |
@@ -62,6 +63,7 @@ mod store;
 mod supervised;
 mod timers;
 mod timing;
+mod unreadable;
 mod value;
 
 pub use acl::{acl_options, acl_rule};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 use towpath_core::call::CallState;
 use towpath_core::names::CallId;
-use towpath_core::store::StoreError;
+use towpath_core::store::{StoreError, StoreTrouble};
 
 use crate::calls::change::Change;
 use crate::calls::partition::Partition;
@@ -26,12 +26,15 @@ const FUNCTIONS_AT_ONCE: usize = 64;
 impl RedisStore {
     /// Looks at some calls of the functions that this process has to do with. A function without calls costs no message of its own.
     pub(crate) async fn repair(&self) -> Result<(), StoreError> {
+        self.check_notifications().await?;
         for some in self.partitions_in_use().chunks(FUNCTIONS_AT_ONCE) {
             let looks: Vec<Cmd> = some.iter().flat_map(|partition| look(partition)).collect();
-            let found = self.shared.link.ask_all(&looks).await?;
+            let found = self.shared.link.ask_apart(&looks).await;
+            let found: Vec<Value> = found.into_iter().map(|reply| reply.unwrap_or(Value::Nil)).collect();
             let mut sets = Vec::new();
             for (partition, found) in some.iter().zip(found.chunks_exact(LOOKS)) {
-                let has_calls = value::number(&found[0]) != Some(0);
+                // Of a function that cannot be asked nothing is known.
+                let has_calls = value::number(&found[0]).is_some_and(|calls| calls > 0);
                 // A notification may have been lost: a Cluster's nodes drop some when they connect to each other again.
                 if value::number(&found[2]).is_some_and(|waiting| waiting > 0) {
                     self.work_came(partition);
@@ -49,6 +52,21 @@ impl RedisStore {
         Ok(())
     }
 
+    /// Scripts go on without a notification that may not be sent, so that a process that may not send any would never hear of it.
+    async fn check_notifications(&self) -> Result<(), StoreError> {
+        let channel = self.shared.keys.probe();
+        if let Err(StoreError::Unavailable(StoreTrouble::NotAllowed(why))) =
+            self.shared.link.ask(&command("PUBLISH", &[&channel, ""])).await
+        {
+            let says = format!(
+                "this process may not send notifications (PUBLISH to {channel}), so that workers, waiting callers and locks hear of news up to 15 s \
+                 late: {why}"
+            );
+            self.shared.tell_once("notifications", &says);
+        }
+        Ok(())
+    }
+
     async fn repair_calls(&self, partition: &Arc<Partition>) -> Result<(), StoreError> {
         let mut scan = command("HSCAN", &[&partition.keys.calls]);
         scan.arg(partition.repaired_to()).arg("COUNT").arg(partition.repair_count());
@@ -62,7 +80,7 @@ impl RedisStore {
             let text = value::bytes(&pair[1]).unwrap_or_default().to_vec();
             match Record::read(&call_id, &text.into()) {
                 Ok(record) => records.push(record),
-                Err(error) => tracing::warn!(function = %partition.function, %error, "a call cannot be read"),
+                Err(error) => self.shared.pass_over(&partition.keys.calls, call_id.as_str().as_bytes(), error),
             }
         }
         self.mend(partition, records).await?;
@@ -123,16 +141,24 @@ impl RedisStore {
     /// Removes members of sets of running calls that do not run so.
     async fn remove_stale(&self, sets: Vec<SetOfRunning<'_>>) -> Result<(), StoreError> {
         let sizes: Vec<Cmd> = sets.iter().map(|set| command("SCARD", &[&set.key])).collect();
-        for (set, size) in sets.iter().zip(self.shared.link.ask_all(&sizes).await?) {
+        for (set, size) in sets.iter().zip(self.shared.link.ask_apart(&sizes).await) {
             // Without members, or of another type: the doctor tells of it.
-            if value::number(&size).is_none_or(|size| size == 0) {
+            if size.ok().as_ref().and_then(value::number).is_none_or(|size| size == 0) {
                 continue;
             }
             let mut args = Args::with_capacity(3);
             args.number(CHUNK);
             args.flag(set.worker.is_empty());
             args.push(&set.worker);
-            let removed = self.shared.link.run_args(&MEND, &[&set.partition.keys.calls, &set.key], &args).await?;
+            let removed = self.shared.link.run_args(&MEND, &[&set.partition.keys.calls, &set.key], &args).await;
+            // The trouble of one function keeps no other from being repaired.
+            let removed = match removed {
+                Err(error) if self.shared.is_local(&error) => {
+                    self.shared.pass_over(&set.partition.keys.calls, b"", self.explain(set.partition, error).await);
+                    continue;
+                }
+                removed => removed?,
+            };
             if let Some(removed) = value::number(&removed).filter(|removed| *removed > 0) {
                 let (function, set_key) = (&set.partition.function, &set.key);
                 tracing::warn!(%function, removed, set_key, "calls that do not run were counted as running; they are not any more");

@@ -15,6 +15,7 @@ pub(crate) static DUE: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(
 pub(crate) static MEND: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(lua!("record", "all", "mend")));
 pub(crate) static BRIEF: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(lua!("record", "brief")));
 pub(crate) static FIND: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(lua!("record", "ended", "find")));
+pub(crate) static REMOVE: LazyLock<Script> = LazyLock::new(|| Script::even_if_full(include_str!("../lua/calls/remove.lua")));
 pub(crate) static RESERVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../lua/calls/reserve.lua")));
 pub(crate) static LIMITS: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(

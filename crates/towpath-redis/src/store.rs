@@ -42,6 +42,7 @@ use crate::presence::{self, Presence};
 use crate::registry::Said;
 use crate::script::{Args, ArgsPool};
 use crate::supervised::supervise;
+use crate::unreadable::{Unreadable, of_key};
 use crate::value;
 
 /// A reply that the replicas did not confirm is tried again after this.
@@ -86,6 +87,8 @@ pub(crate) struct Shared {
     pub(crate) locks: Locks,
     pub(crate) batches: Batches,
     pub(crate) partitions: Partitions,
+    /// Keys and members that were met and cannot be read.
+    pub(crate) unreadable: Unreadable,
     lanes: Lanes,
     pub(crate) pool: ArgsPool,
 }
@@ -143,6 +146,7 @@ impl RedisStore {
             locks: Locks::new(lock_keys, !lives_by_the_server),
             batches: Batches::default(),
             partitions: Partitions::default(),
+            unreadable: Unreadable::default(),
             lanes: Lanes::default(),
             pool: ArgsPool::default(),
         };
@@ -211,7 +215,9 @@ impl RedisStore {
         let mut ask = Cmd::new();
         ask.arg("HGET").arg(&partition.keys.definition).arg("definition");
         let reply = self.shared.link.ask(&ask).await?;
-        value::bytes(&reply).map_or(Ok(RetryPolicy::default()), |text| read_definition(text).map(|definition| definition.retry))
+        let policy =
+            value::bytes(&reply).map_or(Ok(RetryPolicy::default()), |text| read_definition(text).map(|definition| definition.retry));
+        policy.map_err(|error| of_key(error, &partition.keys.definition))
     }
 
     /// What this process remembers about a function; its first partition. Of a function that is not known it is remembered while it is used.
@@ -370,7 +376,7 @@ async fn check_format(link: &Link, keys: &Keys) -> Result<(), StoreError> {
         command
     };
     let old_keys = [format!("{}:sequence", keys.prefix()), format!("{}:where", keys.prefix())];
-    let found = link.ask(&command(&["GET", &format])).await?;
+    let found = link.ask(&command(&["GET", &format])).await.map_err(|error| of_key(error, &format))?;
     if value::text(&found).is_none() {
         for key in &old_keys {
             if value::number(&link.ask(&command(&["EXISTS", key])).await?) == Some(1) {

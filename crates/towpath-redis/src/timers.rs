@@ -132,12 +132,20 @@ impl RedisStore {
                     kinds.iter_mut().zip(taken).for_each(|(kind, taken)| kind.extend(taken));
                     if let Some(error) = trouble {
                         let error = self.explain(partition, error).await;
-                        tracing::warn!(function = %partition.function, %error, "not all that is due of this function could be read; trying again");
+                        self.shared.pass_over(
+                            &partition.keys.deadlines,
+                            b"",
+                            format!("not all timers of this function are fired: {error}"),
+                        );
                         in_trouble.push(Arc::clone(partition));
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(function = %partition.function, %error, "what is due of this function could not be read; trying again");
+                    self.shared.pass_over(
+                        &partition.keys.deadlines,
+                        b"",
+                        format!("timers of this function are not fired; trying again: {error}"),
+                    );
                     in_trouble.push(Arc::clone(partition));
                 }
             }
@@ -272,8 +280,13 @@ impl RedisStore {
             }
             correct.push(line(&keys.deadlines, call.deadline, record));
         }
-        for reply in self.shared.link.ask_all(&correct).await? {
-            value::checked(reply)?;
+        for reply in self.shared.link.ask_apart(&correct).await {
+            // A line that is not corrected is due again in two seconds.
+            if let Err(error) = reply
+                && !self.shared.is_local(&error)
+            {
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -289,7 +302,12 @@ impl RedisStore {
             match self.remove_worker(&worker).await {
                 Ok(removed) => fired.workers_removed += u64::from(removed),
                 Err(error) => {
-                    tracing::warn!(%worker, %error, "a silent worker could not be removed; trying again");
+                    let workers = self.shared.keys.workers();
+                    self.shared.pass_over(
+                        &workers,
+                        worker.as_str().as_bytes(),
+                        format!("this silent worker is not removed; trying again: {error}"),
+                    );
                     failed = true;
                 }
             }
@@ -298,7 +316,7 @@ impl RedisStore {
             match self.reap_lock(&scope).await {
                 Ok(_) => fired.locks_reaped += 1,
                 Err(error) => {
-                    tracing::warn!(%scope, %error, "the ended lease of a lock could not be removed; trying again");
+                    self.shared.pass_over(&scope.key(), b"", format!("the ended lease of this lock is not removed; trying again: {error}"));
                     failed = true;
                 }
             }
@@ -346,9 +364,12 @@ impl RedisStore {
             .iter()
             .flat_map(|partition| [&partition.keys.delayed, &partition.keys.running, &partition.keys.deadlines].map(|key| ask(key)))
             .collect();
-        let replies = self.shared.link.ask_all(&asks).await?;
-        // A key of a wrong type is the trouble of its function, and the doctor's to tell.
-        let heads = |replies: &[Value]| replies.iter().filter_map(first_score).min();
+        let replies = self.shared.link.ask_apart(&asks).await;
+        if let Some(Err(error)) = replies.iter().find(|reply| matches!(reply, Err(error) if !self.shared.is_local(error))) {
+            return Err(error.clone());
+        }
+        // A key of a wrong type, or on a master that is away, is the trouble of its function, and is told by what fires its timers.
+        let heads = |replies: &[Result<Value, StoreError>]| replies.iter().flatten().filter_map(first_score).min();
         Ok(replies.chunks_exact(3).map(heads).collect())
     }
 }

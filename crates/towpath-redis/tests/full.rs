@@ -5,11 +5,18 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use towpath::SystemClock;
-use towpath_conformance::words::{SubmitWords, call_id, definition, failed_not_before, function, new_call, ok, worker_id};
+use towpath_conformance::words::{
+    MessageWords, SubmitWords, batch_id, batcher, call_id, claim_batch, definition, failed_not_before, function, given_up, json, message,
+    new_call, ok, semaphore, unreadable, want, worker_id,
+};
+use towpath_core::batch::{ClaimReply, FinishBatch, Rules as BatchRules, Verb};
 use towpath_core::call::{CallState, Outcome};
+use towpath_core::inspect::LockQuery;
+use towpath_core::limit::{Check, Rules};
+use towpath_core::names::{CallId, LimitScope};
 use towpath_core::store::{
-    CallNews, CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, Heartbeat, InspectStore, RegistryStore, RenewCalls,
-    Renewal, StoreError, StoreTrouble, Submitted, TimerStore,
+    BatchStore, CallNews, CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, Delivery, Heartbeat, InspectStore, LimitStore,
+    LockStore, RegistryStore, RenewCalls, Renewal, SetConfig, StoreError, StoreTrouble, SubmitCall, Submitted, TimerStore,
 };
 use towpath_core::worker::{Offer, RegisterWorker};
 use towpath_redis::{RedisOptions, RedisStore};
@@ -150,4 +157,74 @@ async fn a_server_without_any_data_may_begin_there() {
     let store = process(&server).await;
     serve(&store, "w-1").await;
     assert!(is_full(&store.submit(new_call("c-1", "add")).await));
+}
+
+/// What a Redis without any room says to each move: either the move needs none, or the refusal says that there is no room.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_of_a_full_server_says_that_it_is_full() {
+    let server = RedisServer::start();
+    let store = process(&server).await;
+    serve(&store, "w-1").await;
+    let of = batcher("orders");
+    store.put_batcher(&of.name, json("{}")).await.expect("there is room");
+    for key in ["claimed", "dead"] {
+        store.batch_ingest(&of, &BatchRules::default(), vec![message(key, "1").immediate()]).await.expect("there is room");
+    }
+    let ClaimReply::Claimed(batch) =
+        store.batch_claim(claim_batch(&of, "dead", "b-1", &BatchRules::default())).await.expect("there is room")
+    else {
+        panic!("it is open")
+    };
+    let letter = given_up(&of, &batch, "rejected_404", store.clock().now());
+    let settle = FinishBatch { batcher: of.clone(), batch_id: batch.batch_id, key: None, token: batch.token, verb: Verb::Dead(letter) };
+    store.batch_finish(settle).await.expect("there is room");
+    submit_all(&store, ["c-1".to_owned(), "c-2".to_owned()]).await;
+    let held = claim(&store, "w-1", 1).await.remove(0).id;
+
+    set_room(&server, "1");
+    let check = |rule: &str| {
+        let rules = Rules::new(vec![rule.parse().expect("a rule")]).expect("rules");
+        Check::take(LimitScope::new("mail").expect("a scope"), rules, 1, Duration::ZERO).expect("a check")
+    };
+    let keyed = new_call("c-4", "add").key("k");
+    // An id that Towpath makes needs no reservation: the script of submits itself is refused.
+    let fresh = |id: &str| SubmitCall { call_id: CallId::for_function(&call_id(id), &function("add")), fresh: true, ..new_call(id, "add") };
+    let mut said = vec![
+        ("submit", store.submit(new_call("c-3", "add")).await.map(drop)),
+        ("submit with an id of ours", store.submit(fresh("c-5")).await.map(drop)),
+        (
+            "submit of many",
+            join_all((0..200).map(|number| store.submit(fresh(&format!("m-{number}")))))
+                .await
+                .into_iter()
+                .find(Result::is_err)
+                .unwrap_or(Ok(Submitted::NoWorkers))
+                .map(drop),
+        ),
+        ("submit with a key", store.submit(keyed).await.map(drop)),
+        ("define", store.define(definition("other")).await),
+        ("progress", store.report_progress(&worker_id("w-1"), &held, json("1")).await.map(drop)),
+        ("park", store.park(&worker_id("w-1"), &held, true).await.map(drop)),
+        ("cancel", store.cancel(&call_id("c-2")).await.map(drop)),
+        ("config", store.set_config(SetConfig { value: json("{\"a\":1}"), if_version: None }).await.map(drop)),
+        ("lock", store.lock_acquire(want("s", "a")).await.map(drop)),
+        ("semaphore", store.permit_acquire(semaphore("s", "a", 1)).await.map(drop)),
+        ("put batcher", store.put_batcher(&batcher("other").name, json("{}")).await.map(drop)),
+        ("ingest", store.batch_ingest(&of, &BatchRules::default(), vec![message("k", "1").debounce(SOON)]).await.map(drop)),
+        ("claim a batch", store.batch_claim(claim_batch(&of, "claimed", "b-2", &BatchRules::default())).await.map(drop)),
+        ("replay a dead letter", store.dead_letter_replay(&of, vec![batch_id("b-1")]).await.map(drop)),
+        ("add a dead letter", store.dead_letter_add(&of, unreadable(&of, "{", None, store.clock().now()), None).await.map(drop)),
+        ("sweep", store.batch_sweep(&of, Some(SOON)).await.map(drop)),
+        ("release", store.release(&worker_id("w-1"), vec![held]).await.map(drop)),
+        ("unregister", store.unregister(&worker_id("w-1")).await.map(drop)),
+        ("probe", store.probe().await.map(drop)),
+        ("functions", store.functions().await.map(drop)),
+        ("locks", store.locks(&LockQuery { prefix: String::new(), after: None, limit: 10, also: Vec::new(), scan: false }).await.map(drop)),
+    ];
+    for rule in ["a=gcra:1/1s", "b=fixed_window:1/1s", "c=sliding_counter:1/1s", "d=sliding_log:1/1s"] {
+        said.push((rule, store.take(&check(rule)).await.map(drop)));
+    }
+    let wrong: Vec<_> = said.iter().filter(|(_, said)| said.is_err() && !is_full(said)).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(said.iter().filter(|(_, said)| is_full(said)).count() > 5, "it is full: {said:?}");
 }

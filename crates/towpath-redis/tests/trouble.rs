@@ -1,5 +1,7 @@
 //! The trouble of one function, one call or one notification stays its own: everything else is delivered, ends and is told.
 
+mod planted;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -193,14 +195,69 @@ async fn a_lost_notification_is_made_up_for() {
     options.timing = Timing { repair_every: Duration::from_millis(100), ..Timing::default() };
     let store = RedisStore::open(options, Arc::new(towpath::SystemClock::new())).await.expect("the server is up");
     store.define(definition("add")).await.expect("the server is up");
+    store.submit(new_call("c-1", "add").timeout(seconds(60))).await.expect("the server is up");
+    // The call waits, and no notification says so.
+    let sequence = server.cli(&["ZSCORE", &key("queue", "add"), "c-1"]);
+    server.cli(&["RENAME", &key("calls", "add"), "aside"]);
+    server.cli(&["DEL", &key("queue", "add")]);
     let waits = waiting(&store, "w1", &["add"]).await;
     until_listened_to(&server, "add");
-    // Into a queue that is not empty a call comes without a notification.
-    server.cli(&["ZADD", &key("queue", "add"), "1", "ghost"]);
-    let caller = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
-    let caller = RedisStore::open(caller, Arc::new(towpath::SystemClock::new())).await.expect("the server is up");
-    caller.submit(new_call("c-1", "add").timeout(seconds(60))).await.expect("the server is up");
+    server.cli(&["RENAME", "aside", &key("calls", "add")]);
+    server.cli(&["ZADD", &key("queue", "add"), sequence.trim(), "c-1"]);
     assert_eq!(served(waits).await, ["c-1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_comes_behind_lines_of_no_call_wakes_a_worker_at_once() {
+    let rig = Rig::start(&["add"]).await;
+    let worker = rig.another_process().await;
+    for number in 0..2 {
+        let waits = waiting(&worker, "w1", &["add"]).await;
+        until_listened_to(&rig.server, "add");
+        // Stores that live by a test's clock have no repair.
+        rig.server.cli(&["ZADD", &key("queue", "add"), "1", "junk", "2", "more junk"]);
+        rig.submit(&format!("c-{number}"), "add", 60).await;
+        assert_eq!(served(waits).await, [format!("c-{number}")]);
+        assert_eq!(rig.server.cli(&["ZCARD", &key("queue", "add")]).trim(), "0", "the claim has removed what names no call");
+        rig.clock.advance(seconds(1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_into_a_queue_that_is_not_empty_notify_once_a_second() {
+    let rig = Rig::start(&["add"]).await;
+    let notified = || {
+        let stats = rig.server.cli(&["INFO", "commandstats"]);
+        let publish = stats.lines().find_map(|line| line.strip_prefix("cmdstat_publish:calls=")?.split(',').next()?.parse::<u64>().ok());
+        publish.unwrap_or(0)
+    };
+    rig.submit("first", "add", 60).await;
+    let before = notified();
+    for second in 1..=3 {
+        rig.clock.advance(seconds(1));
+        for number in 0..20 {
+            rig.submit(&format!("c-{second}-{number}"), "add", 60).await;
+        }
+        assert_eq!(notified() - before, second);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_may_not_notify_says_so() {
+    let server = RedisServer::start();
+    let mut options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    options.timing = Timing { repair_every: Duration::from_millis(50), ..Timing::default() };
+    let store = RedisStore::open(options.clone(), Arc::new(towpath::SystemClock::new())).await.expect("the server is up");
+    store.define(definition("add")).await.expect("the server is up");
+    assert_eq!(store.probe().await.expect("the server is up").problems, Vec::<String>::new());
+    server.cli(&["ACL", "SETUSER", "default", "-publish"]);
+    let says_so = async || store.probe().await.expect("the server is up").problems.iter().any(|problem| problem.contains("PUBLISH"));
+    towpath_redis_testing::until("the process to say so", SOON, || {
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(says_so()))
+    });
+    let found = towpath_redis::doctor::examine(&options, Arc::new(towpath::SystemClock::new())).await;
+    let rights = found.checks.iter().find(|check| check.name == "rights").expect("the rights are tried");
+    assert!(rights.verdict == towpath_redis::doctor::Verdict::Fail && rights.says.contains("publish"), "{rights:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -332,4 +389,31 @@ async fn data_of_an_earlier_format_is_refused_and_left_alone() {
     let refused =
         RedisStore::open_by_clock(options, Arc::new(VirtualClock::new())).await.expect_err("it is of a later version").to_string();
     assert!(refused.contains("format 9"), "{refused}");
+}
+
+planted::planted! {
+    a_claim_that_does_not_look_behind_expired_calls_is_noticed:
+        "calls/claim.lua", "is_empty and 0 or call('ZCARD', queue)" => "0",
+        "a_waiting_claim_finds_a_call_behind_thousands_that_expired";
+    a_claim_that_fails_with_one_of_its_functions_is_noticed:
+        "calls/section.lua", "pcall(section, ...)" => "true, section(...)",
+        "a_claim_of_two_functions_waits_although_one_is_in_trouble";
+    a_claim_with_a_bound_for_each_function_is_noticed:
+        "calls/claim.lua", "local reply, late, looked =" => "to_look = 512; local reply, late, looked =",
+        "one_claim_is_bounded_in_lines_whatever_the_number_of_functions";
+    a_claim_that_is_not_bounded_in_bytes_is_noticed:
+        "calls/claim.lua", "512, 1024 * 1024" => "512, 1024 * 1024 * 1024",
+        "one_claim_is_bounded_in_bytes_and_nothing_is_left_behind";
+    a_change_that_fails_with_its_notification_is_noticed:
+        "calls/apply.lua", "redis.pcall('PUBLISH', channel, told" => "redis.call('PUBLISH', channel, told",
+        "a_change_is_made_although_its_notification_is_refused";
+    a_kind_of_timer_that_stops_the_others_is_noticed:
+        "calls/due.lua", "pcall(due, lines, states, limit)" => "true, due(lines, states, limit)",
+        "a_set_of_a_wrong_type_stops_its_kind_of_timer_alone";
+    a_submit_that_believes_that_a_queue_has_calls_is_noticed:
+        "calls/submit.lua", "waiting == 0 or ARGV[at + 4] == '1' then" => "waiting == 0 then",
+        "a_call_that_comes_behind_lines_of_no_call_wakes_a_worker_at_once";
+    a_submit_that_always_notifies_is_noticed:
+        "calls/submit.lua", "waiting == 0 or ARGV[at + 4] == '1' then" => "true then",
+        "calls_into_a_queue_that_is_not_empty_notify_once_a_second";
 }

@@ -41,8 +41,8 @@ end
 
 -- The keys that the commands of a group write can be written, or this ends here. Returns the place behind them.
 local function check_commands(a, count)
-  -- What reads a key of the kind that a command writes.
-  local reads = { SADD = 'SCARD', SREM = 'SCARD', ZADD = 'ZCARD', ZREM = 'ZCARD', HSET = 'HLEN', XACK = 'XLEN', XDEL = 'XLEN' }
+  -- What reads a key of the kind that a command writes. A set from which something is only removed is not asked: what stays there does no harm.
+  local reads = { SADD = 'SCARD', ZADD = 'ZCARD', HSET = 'HLEN', XACK = 'XLEN', XDEL = 'XLEN' }
   for _ = 1, count do
     local read = reads[ARGV[a + 1]]
     if read then call(read, ARGV[a + 2]) end
@@ -64,7 +64,7 @@ local function run_command(calls, bucket, a)
     redis.pcall('XACK', ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
     redis.pcall('XDEL', ARGV[a + 2], ARGV[a + 4])
     redis.pcall('HDEL', ARGV[a + 5], ARGV[a + 6])
-  elseif name == 'PUBLISH' then
+  elseif name == 'PUBLISH' or name == 'SREM' or name == 'ZREM' then
     redis.pcall(unpack(ARGV, a + 1, a + words))
   else
     call(unpack(ARGV, a + 1, a + words))
@@ -134,4 +134,4 @@ for _, channel in ipairs(channels) do
   local told = messages[channel]
   redis.pcall('PUBLISH', channel, told[2] and table.concat(told) or told[1])
 end
-return replies
+return refused or replies

@@ -73,4 +73,4 @@ local replies = {}
 for section = 1, tonumber(ARGV[1]) do
   replies[section] = run_section(claim, section * KEYS_EACH - KEYS_EACH, tonumber(ARGV[5 + section]))
 end
-return replies
+return refused or replies

@@ -3,13 +3,13 @@
 -- KEYS  per section: calls, queue, deadlines, delayed, function, workers, buckets, exported, running
 -- ARGV  1 how many sections  2 now, ms  3 the instant since which a heartbeat counts as healthy  4 start of the names of waiting claims (``
 --       no call is handed to one)  5 start of the names of processes' channels
---       then per section: how many calls, how many words each, name of the partition, the channel of the function's workers, start of the
---       names of buckets, start of the names of idempotency keys, and per call four words or seven: id, record, sequence, deadline, how
+--       then per section: how many calls, how many words each, name of the partition, the channel of the function's workers, `1` they are
+--       notified although the queue is not empty, start of the names of buckets, start of the names of idempotency keys, and per call four words or seven: id, record, sequence, deadline, how
 --       (`f` its id is fresh, `w` refuse without workers), key, request if that stands beside the record. Four words mean `f` and no key
 -- gives per section: `A` all are accepted, {`T` or `X`, why} none is or that is not known, or per call: `A` accepted · {`E`, id, record,
 --       request} was taken before · `U` unknown function · `N` no workers · {`O`, backlog, limit} overloaded · `R` came twice, ask again
 -- Calls of a function whose queue is empty are handed to a claim that waits: they run when they are taken.
-local KEYS_EACH, HEADER, FEW_WORDS, WORKERS_ASKED, LEASE_DIGITS = 9, 6, 4, 4, 12
+local KEYS_EACH, HEADER, FEW_WORDS, WORKERS_ASKED, LEASE_DIGITS = 9, 7, 4, 4, 12
 local now = tonumber(ARGV[2])
 
 -- The claim that calls are handed to, of the first function that was looked at (`false`: there is none), and what it was handed.
@@ -46,7 +46,8 @@ local function room_for(k)
 end
 
 -- The record first. If its deadline cannot stand beside it, it is taken back. The queue was read, so it can be written.
-local function write(k, member, new, ends, order, waiting, channel, max_concurrent)
+local function write(k, at, new, ends, order, waiting, max_concurrent)
+  local member, channel = ARGV[at + 2], ARGV[at + 3]
   local calls, leases, left, given = KEYS[k + 1], {}, order, 0
   -- Of a call whose request stands beside its record there are more words than these.
   if waiting == 0 and ARGV[4] ~= '' and claim ~= false and not max_concurrent and #new == #order then
@@ -76,13 +77,14 @@ local function write(k, member, new, ends, order, waiting, channel, max_concurre
   if #left > 0 then
     call('ZADD', KEYS[k + 2], unpack(left))
     -- A notification carries no truth: without the right to send it, the call is taken all the same.
-    if waiting == 0 then redis.pcall('PUBLISH', channel, '') end
+    -- What is in the queue may be nothing but lines that name no call: workers are notified now and then all the same, and remove them.
+    if waiting == 0 or ARGV[at + 4] == '1' then redis.pcall('PUBLISH', channel, '') end
   end
 end
 
 -- Calls that may have been taken before, or that may be refused.
 local function judge_all(k, at, limit, waiting, max_concurrent)
-  local count, width, first, ended, keys_start = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), at + HEADER, ARGV[at + 4], ARGV[at + 5]
+  local count, width, first, ended, keys_start = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), at + HEADER, ARGV[at + 5], ARGV[at + 6]
   local calls, ids, seen, replies, buckets = KEYS[k + 1], {}, {}, {}, nil
   local function words(i)
     local a = first + (i - 1) * width
@@ -148,7 +150,7 @@ local function judge_all(k, at, limit, waiting, max_concurrent)
     end
   end
   if accepted > 0 then
-    write(k, ARGV[at + 2], new, ends, order, waiting, ARGV[at + 3], max_concurrent)
+    write(k, at, new, ends, order, waiting, max_concurrent)
     for _, one in ipairs(named) do call('SET', one[1], one[2]) end
   end
   if accepted == count then return 'A' end
@@ -170,7 +172,7 @@ local function submit(k, at)
     ends[n], ends[n + 1] = ARGV[a + 3], id
     n = n + 2
   end
-  write(k, ARGV[at + 2], new, ends, order, waiting, ARGV[at + 3], max_concurrent)
+  write(k, at, new, ends, order, waiting, max_concurrent)
   return 'A'
 end
 
@@ -185,4 +187,4 @@ if #handed > 0 then
   redis.pcall('SET', ARGV[4] .. claim.worker, message, 'PX', claim.lease)
   redis.pcall('PUBLISH', claim.channel, message)
 end
-return replies
+return refused or replies

@@ -57,7 +57,7 @@ local function import()
       call('XDEL', stream, entry)
     end
   end
-  if came and was_empty then call('PUBLISH', ARGV[4], '') end
+  if came and was_empty then redis.pcall('PUBLISH', ARGV[4], '') end
   return replies
 end
 

@@ -93,7 +93,7 @@ if free and not turn_in then
   end
   if sets ~= '' and execution ~= '' then
     local set, life = sets .. execution, tonumber(lifetime(max_hold + HOUR))
-    redis.call('SADD', set, 'lock:' .. scope)
+    redis.pcall('SADD', set, 'lock:' .. scope)
     if redis.call('PTTL', set) < life then redis.call('PEXPIRE', set, int(life)) end
   end
   return {'granted', fence, previous, record}

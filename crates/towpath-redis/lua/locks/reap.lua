@@ -6,10 +6,10 @@ local counter_fence = read_counter(counter)
 local r = read_record()
 if r.err then return r end
 if is_held(r, counter, counter_fence, meta) then
-  if L then redis.call('ZADD', L, int(r.lease_end), scope) end
+  if L then redis.pcall('ZADD', L, int(r.lease_end), scope) end
   return {'live', r.lease_end}
 end
-if L then redis.call('ZREM', L, scope) end
+if L then redis.pcall('ZREM', L, scope) end
 if counter and not counter_fence then return {'legacy'} end
 if counter then
   redis.call('DEL', C)

@@ -17,7 +17,8 @@
 -- then that lock id, and if there is a tenure, without a break, another line of words:
 --   fence  lease end  cap  holds  granted at  request, '=' before it  bytes of lock id  bytes of execution id
 -- and without a break lock id, execution id and identity.
--- The numbers judge. A TTL only sweeps, a little late.
+-- The numbers judge. A TTL only sweeps, a little late. L, U, the sets of executions and notifications decide nothing: one that another program has
+-- replaced, or that may not be sent, keeps no lock from its change.
 local C, M, S, W, D, L, U = unpack(KEYS)
 local now, scope = tonumber(ARGV[1]), ARGV[2]
 local keep_ms, channels, sets = string.match(ARGV[3], '^(%d+) (%S+) (.*)$')
@@ -97,20 +98,20 @@ local function publish(r)
   local life = lifetime(r.lease_end - now + LATE)
   redis.call('SET', C, int(r.fence) .. '000001', 'PX', life)
   redis.call('SET', M, r.meta, 'PX', life)
-  if L then redis.call('ZADD', L, int(r.lease_end), scope) end
+  if L then redis.pcall('ZADD', L, int(r.lease_end), scope) end
 end
 
 -- Lists shall have it, though it is no tenure of ours. What they no longer need is swept.
 local function note_used(until_ms)
   if not U then return end
-  redis.call('ZREMRANGEBYSCORE', U, '-inf', int(now))
-  redis.call('ZADD', U, 'GT', int(until_ms), 'lock:' .. scope)
+  redis.pcall('ZREMRANGEBYSCORE', U, '-inf', int(now))
+  redis.pcall('ZADD', U, 'GT', int(until_ms), 'lock:' .. scope)
 end
 
 -- The tenure is no more: nobody needs to look after it.
 local function unlist(r)
-  if L then redis.call('ZREM', L, scope) end
-  if sets ~= '' and r.execution and r.execution ~= '' then redis.call('SREM', sets .. r.execution, 'lock:' .. scope) end
+  if L then redis.pcall('ZREM', L, scope) end
+  if sets ~= '' and r.execution and r.execution ~= '' then redis.pcall('SREM', sets .. r.execution, 'lock:' .. scope) end
 end
 
 -- From now on a repeated release and a late copy of the question are known as such.
@@ -123,6 +124,6 @@ end
 local function wake(r)
   if r.arrivals == 0 then return end
   for _, waiter in ipairs(redis.call('ZRANGE', W, 0, 1)) do
-    redis.call('PUBLISH', channels .. string.match(waiter, '^[^|]*'), C .. ' ' .. waiter)
+    redis.pcall('PUBLISH', channels .. string.match(waiter, '^[^|]*'), C .. ' ' .. waiter)
   end
 end

@@ -12,15 +12,15 @@ redis.call('SET', S, ARGV[3], 'PX', ARGV[4])
 local counter, set = ARGV[5], ARGV[10]
 if counter == '' then
   redis.call('DEL', C, M)
-  if L then redis.call('ZREM', L, ARGV[9]) end
-  if set ~= '' then redis.call('SREM', set, 'lock:' .. ARGV[9]) end
+  if L then redis.pcall('ZREM', L, ARGV[9]) end
+  if set ~= '' then redis.pcall('SREM', set, 'lock:' .. ARGV[9]) end
   return 1
 end
 redis.call('SET', C, counter, 'PX', ARGV[7])
 redis.call('SET', M, ARGV[6], 'PX', ARGV[7])
-if L then redis.call('ZADD', L, ARGV[8], ARGV[9]) end
+if L then redis.pcall('ZADD', L, ARGV[8], ARGV[9]) end
 if set ~= '' then
-  redis.call('SADD', set, 'lock:' .. ARGV[9])
+  redis.pcall('SADD', set, 'lock:' .. ARGV[9])
   if redis.call('PTTL', set) < tonumber(ARGV[11]) then redis.call('PEXPIRE', set, ARGV[11]) end
 end
 return 1

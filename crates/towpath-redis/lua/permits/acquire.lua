@@ -70,7 +70,7 @@ if fits then
   keep(X, life)
   if waiter ~= '' and arrivals > 0 then leave_queue(waiter) end
   if sets ~= '' and execution ~= '' then
-    redis.call('SADD', sets .. execution, member)
+    redis.pcall('SADD', sets .. execution, member)
     keep(sets .. execution, max_hold + HOUR)
   end
   if left > 0 and arrivals > 0 then wake(1) end

@@ -21,7 +21,7 @@ elseif by == 'execution_id' then
       gone = gone + 1
     end
   end
-  if sets ~= '' then redis.call('SREM', sets .. value, member) end
+  if sets ~= '' then redis.pcall('SREM', sets .. value, member) end
 else
   -- The next head has not had its chance yet.
   if redis.call('ZRANK', W, value) == 0 then redis.call('HDEL', X, 's') end

@@ -10,7 +10,7 @@
 --       7 U  zset  towpath:lock:used    sem:<scope> or rw:<scope> -> until when it may be in use (left out in a Cluster)
 -- ARGV  1 now_ms  2 index member, as in 'sem:<scope>'  3 keep_ms, a space, the prefix of a node's channel, a space, the prefix of an
 --         execution's set, as in locks/scope.lua
--- The numbers judge. A TTL only sweeps.
+-- The numbers judge. A TTL only sweeps. U, the sets of executions and notifications decide nothing, as in locks/scope.lua.
 local P, Q, W, D, V, X, U = unpack(KEYS)
 local now, member = tonumber(ARGV[1]), ARGV[2]
 local keep_ms, channels, sets = string.match(ARGV[3], '^(%d+) (%S+) (.*)$')
@@ -27,8 +27,8 @@ end
 -- Lists shall have it. What they no longer need is swept.
 local function note_used(until_ms)
   if not U then return end
-  redis.call('ZREMRANGEBYSCORE', U, '-inf', int(now))
-  redis.call('ZADD', U, 'GT', int(until_ms), member)
+  redis.pcall('ZREMRANGEBYSCORE', U, '-inf', int(now))
+  redis.pcall('ZADD', U, 'GT', int(until_ms), member)
 end
 
 local function read_permit(row)
@@ -50,6 +50,6 @@ end
 
 local function wake(count)
   for _, waiter in ipairs(redis.call('ZRANGE', W, 0, count - 1)) do
-    redis.call('PUBLISH', channels .. string.match(waiter, '^[^|]*'), P .. ' ' .. waiter)
+    redis.pcall('PUBLISH', channels .. string.match(waiter, '^[^|]*'), P .. ' ' .. waiter)
   end
 end

@@ -14,7 +14,6 @@ use towpath_core::store::StoreError;
 
 use super::places::Place;
 use crate::link::trouble;
-use crate::locks::corrupt;
 use crate::store::RedisStore;
 use crate::value;
 
@@ -129,6 +128,6 @@ impl<'a> Reader<'a> {
     }
 
     async fn ask(&self, command: &Cmd) -> Result<redis::Value, StoreError> {
-        self.store.shared.link.ask(command).await.map_err(|error| corrupt(error, &[&self.place.keys.dead]))
+        self.store.or_corrupt(self.store.shared.link.ask(command).await, &[&self.place.keys.dead]).await
     }
 }

@@ -10,7 +10,6 @@ use towpath_core::time::Timestamp;
 use super::said::Said;
 use super::scripts;
 use crate::inspect::LISTENS_WITHIN;
-use crate::locks::corrupt;
 use crate::store::RedisStore;
 use crate::value;
 
@@ -27,11 +26,14 @@ impl RedisStore {
                 ask.arg(command).arg(key);
                 ask
             });
-            let replies = self.shared.link.ask_all(&ask).await?.into_iter();
-            let counted: Result<Vec<u64>, StoreError> = replies
-                .map(|reply| Ok(value::number(&value::checked(reply)?).and_then(|count| u64::try_from(count).ok()).unwrap_or(0)))
-                .collect();
-            if let [open_keys, open_messages, in_flight, dead_letters] = counted.map_err(|error| corrupt(error, &keys.in_order()))?[..] {
+            let replies = self.shared.link.ask_apart(&ask).await.into_iter();
+            let mut counted = Vec::with_capacity(commands.len());
+            // A key that holds something else counts as empty: the other counts are right.
+            for ((_, key), reply) in commands.iter().zip(replies) {
+                let count = self.shared.or_pass_over(key, reply.map(|reply| value::number(&reply)), None)?;
+                counted.push(count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0));
+            }
+            if let [open_keys, open_messages, in_flight, dead_letters] = counted[..] {
                 counts.open_keys += open_keys;
                 counts.open_messages += open_messages;
                 counts.in_flight += in_flight;
@@ -97,7 +99,11 @@ impl RedisStore {
             }
             let rows = Said::new(self.run_at(&scripts::LOOK, place, &[], &args).await?)?.rows()?;
             for row in &rows {
-                items.push(read(row)?);
+                match read(row) {
+                    Ok(item) => items.push(item),
+                    // One batch hides no other.
+                    Err(error) => self.shared.pass_over(&place.keys.own, row.bytes(0).unwrap_or_default(), error),
+                }
             }
         }
         items.sort_by_key(&place_of);

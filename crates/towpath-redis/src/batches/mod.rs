@@ -44,7 +44,6 @@ use towpath_core::store::{BatchStore, BatchWakes, BatcherPut, DueBatches, StoreE
 use towpath_core::time::{Timestamp, millis};
 
 use crate::link::Script;
-use crate::locks::corrupt;
 use crate::script::Args;
 use crate::store::RedisStore;
 pub(crate) use places::Batches;
@@ -76,14 +75,14 @@ impl RedisStore {
     /// Runs a script at a place. `more` are the keys that the script makes by itself, as far as they are known before.
     async fn run_at(&self, script: &Script, place: &Place, more: &[String], args: &Args) -> Result<Value, StoreError> {
         let keys = self.declared(place, more);
-        self.shared.link.run_args(script, &keys, args).await.map_err(|error| corrupt(error, &keys))
+        self.or_corrupt(self.shared.link.run_args(script, &keys, args).await, &keys).await
     }
 
     /// The same for what is to be kept as well as was asked for.
     async fn run_durably_at(&self, script: &Script, place: &Place, more: &[String], args: &Args) -> Result<Value, StoreError> {
         let keys = self.declared(place, more);
         let reply = self.shared.run_durably(script, &keys, args).await;
-        reply.map(|(reply, _)| reply).map_err(|error| corrupt(error, &keys))
+        self.or_corrupt(reply.map(|(reply, _)| reply), &keys).await
     }
 
     /// While a Cluster moves a slot, it refuses a script one of whose keys has gone ahead, if it is told of that key. One server needs not

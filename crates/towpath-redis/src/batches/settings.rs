@@ -7,7 +7,6 @@ use towpath_core::store::{BatcherPut, StoreError, StoredBatcher};
 use towpath_core::time::Timestamp;
 
 use super::{keys, scripts};
-use crate::locks::corrupt;
 use crate::news;
 use crate::script::Args;
 use crate::store::RedisStore;
@@ -23,7 +22,7 @@ impl RedisStore {
         args.number(now.as_millis());
         args.push(name.as_str());
         args.push(settings.as_bytes());
-        let reply = self.shared.run_durably(&scripts::PUT, &[&key], &args).await.map_err(|error| corrupt(error, &[&key]))?.0;
+        let reply = self.or_corrupt(self.shared.run_durably(&scripts::PUT, &[&key], &args).await, &[&key]).await?.0;
         let numbers: Vec<Option<i64>> = value::array("putting settings", reply)?.iter().map(value::number).collect();
         let [Some(version), Some(is_new)] = numbers[..] else {
             return Err(StoreError::Corrupt("the reply to putting settings makes no sense".to_owned()));
@@ -39,12 +38,17 @@ impl RedisStore {
     }
 
     pub(super) async fn all_settings(&self) -> Result<Vec<StoredBatcher>, StoreError> {
-        let fields = value::array("HGETALL", self.ask_settings("HGETALL", None).await?)?;
+        let fields = self.ask_settings("HGETALL", None).await.and_then(|reply| value::array("HGETALL", reply));
+        let fields = self.shared.or_pass_over(&self.settings_key(), fields, Vec::new())?;
         let mut all = Vec::with_capacity(fields.len() / 2);
         for pair in fields.chunks_exact(2) {
             // The count of changes, or nothing of ours.
             let Some(name) = value::text(&pair[0]).and_then(|name| BatcherName::new(name).ok()) else { continue };
-            all.push(read(name, value::bytes(&pair[1]).unwrap_or_default())?);
+            // One batcher's trouble hides no other.
+            match read(name.clone(), value::bytes(&pair[1]).unwrap_or_default()) {
+                Ok(batcher) => all.push(batcher),
+                Err(error) => self.shared.pass_over(&self.settings_key(), name.as_str().as_bytes(), error),
+            }
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(all)
@@ -75,7 +79,7 @@ impl RedisStore {
     async fn ask_settings(&self, command: &str, field: Option<&str>) -> Result<Value, StoreError> {
         let (key, mut ask) = (self.settings_key(), Cmd::new());
         ask.arg(command).arg(&key).arg(field);
-        self.shared.link.ask(&ask).await.map_err(|error| corrupt(error, &[&key]))
+        self.or_corrupt(self.shared.link.ask(&ask).await, &[&key]).await
     }
 }
 

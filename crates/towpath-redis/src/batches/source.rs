@@ -14,7 +14,6 @@ use super::keys::SourceKeys;
 use super::said::Said;
 use super::{KEPT_BY_HAND_MS, length_ms, scripts};
 use crate::link::{Exclusive, Script};
-use crate::locks::corrupt;
 use crate::script::Args;
 use crate::store::RedisStore;
 use crate::{news, value};
@@ -75,7 +74,7 @@ impl BatchSource for RedisStore {
         let replies = self.shared.link.ask_all(&ask).await?.into_iter();
         let counted: Result<u64, StoreError> =
             replies.map(|reply| Ok(value::number(&value::checked(reply)?).and_then(|count| u64::try_from(count).ok()).unwrap_or(0))).sum();
-        counted.map_err(|error| corrupt(error, &lists))
+        self.or_corrupt(counted, &lists).await
     }
 
     async fn lead(&self, list: &str, drainer: &str, lease: Duration, until: Timestamp) -> Result<bool, StoreError> {
@@ -114,7 +113,7 @@ impl RedisStore {
         args.push(if self.shared.lives_by_the_server { "" } else { KEPT_BY_HAND_MS });
         // Nobody is promised that it is kept.
         let reply = self.shared.link.run_args(&scripts::LEAD, &[&keys.drainer], &args).await;
-        let said = Said::new(reply.map_err(|error| corrupt(error, &[&keys.drainer]))?)?;
+        let said = Said::new(self.or_corrupt(reply, &[&keys.drainer]).await?)?;
         match said.outcome() {
             "yours" | "free" => Ok(None),
             "taken" => Ok(Some(said.instant(1)?)),
@@ -141,7 +140,7 @@ impl RedisStore {
         };
         let mut block = Cmd::new();
         block.arg("BLMOVE").arg(list).arg(&keys.aside).arg("LEFT").arg("RIGHT").arg(wait.max(WAIT_LEAST).as_secs_f64());
-        let moved = connection.ask_blocking(&block, wait).await.map_err(|error| corrupt(error, &[list, &keys.aside]))?;
+        let moved = self.or_corrupt(connection.ask_blocking(&block, wait).await, &[list, &keys.aside]).await?;
         self.shared.batches.sources.put(list, connection);
         Ok(moved.bytes().is_some())
     }
@@ -149,6 +148,6 @@ impl RedisStore {
     async fn run_source(&self, script: &Script, keys: &[&str], args: &Args) -> Result<Said, StoreError> {
         // What was dealt with must not come again under another number.
         let reply = self.shared.run_durably(script, keys, args).await;
-        Said::new(reply.map_err(|error| corrupt(error, keys))?.0)
+        Said::new(self.or_corrupt(reply, keys).await?.0)
     }
 }

@@ -9,7 +9,6 @@ use towpath_core::store::{StoreError, Swept};
 use super::places::Place;
 use super::said::Said;
 use super::scripts;
-use crate::locks::corrupt;
 use crate::store::RedisStore;
 use crate::value;
 
@@ -42,7 +41,7 @@ impl RedisStore {
         });
         let replies = self.shared.link.ask_all(&ask).await?.into_iter();
         let counted: Result<Vec<i64>, StoreError> = replies.map(|reply| Ok(value::number(&value::checked(reply)?).unwrap_or(0))).collect();
-        let counted = counted.map_err(|error| corrupt(error, &keys))?;
+        let counted = self.or_corrupt(counted, &keys).await?;
         Ok(counted.first() > counted.get(1))
     }
 

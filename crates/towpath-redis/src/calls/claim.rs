@@ -264,7 +264,7 @@ impl RedisStore {
             self.give_back_unheard(want, asked, now);
         }
         let reply = reply?;
-        for (wanted, reply) in asked.iter().zip(sections::read("a claim", reply, asked.len())?) {
+        for ((wanted, held), reply) in asked.iter().zip(&held).zip(sections::read("a claim", reply, asked.len())?) {
             let partition = &wanted.partition;
             match reply.and_then(|reply| self.read_claimed(partition, reply, now, changes, taken)) {
                 Ok(late) => {
@@ -275,8 +275,8 @@ impl RedisStore {
                     }
                 }
                 Err(error) => {
-                    let error = self.explain(partition, error).await;
-                    tracing::warn!(function = %partition.function, %error, "calls of this function cannot be delivered; trying again");
+                    let error = self.explain_with(partition, &[held], error).await;
+                    self.shared.pass_over(&partition.keys.queue, b"", format!("calls cannot be delivered; trying again: {error}"));
                     self.ask_again_later(partition);
                     taken.trouble = Some(error);
                 }
@@ -345,7 +345,7 @@ impl RedisStore {
         if late.is_empty() {
             return Ok(());
         }
-        let ids = late.iter().map(value::call_id).collect::<Result<Vec<CallId>, StoreError>>()?;
+        let ids: Vec<CallId> = late.iter().filter_map(|id| value::call_id(id).ok()).collect();
         let (now, mut changes) = (self.shared.now(), Vec::new());
         for record in self.records(partition, &ids).await?.into_iter().flatten() {
             let (after, reply) = step(record.call.clone(), CallCommand::ComeDue { max_deliveries: u32::MAX }, now);

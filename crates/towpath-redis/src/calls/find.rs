@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use redis::{Cmd, Value};
+use redis::Value;
 use towpath_core::call::CallRequest;
 use towpath_core::inspect::CallView;
 use towpath_core::names::CallId;
@@ -11,7 +11,6 @@ use towpath_core::store::{StoreError, StoreTrouble};
 
 use super::partition::Partition;
 use super::record::{Record, read_progress, read_request};
-use crate::keys::kind_of;
 use crate::registry::reply::command;
 use crate::script::{Args, FIND};
 use crate::store::RedisStore;
@@ -53,22 +52,28 @@ impl Whole {
 impl RedisStore {
     /// Names the key that holds something else, if that is the trouble of a partition. It is asked for only then.
     pub(crate) async fn explain(&self, partition: &Partition, error: StoreError) -> StoreError {
+        self.explain_with(partition, &[], error).await
+    }
+
+    /// The same, where other keys of the partition may be the trouble, too.
+    pub(crate) async fn explain_with(&self, partition: &Partition, others: &[&str], error: StoreError) -> StoreError {
         if !matches!(error, StoreError::Unavailable(StoreTrouble::WrongType(_))) {
             return error;
         }
-        let keys = partition.keys.all();
-        let asks: Vec<Cmd> = keys.iter().map(|key| command("TYPE", &[key])).collect();
-        let Ok(types) = self.shared.link.ask_all(&asks).await else { return error };
-        for (key, found) in keys.iter().zip(types) {
-            let (found, wanted) = (value::text(&found).unwrap_or_default(), kind_of(self.shared.keys.prefix(), key).unwrap_or_default());
-            if found != "none" && !found.is_empty() && !wanted.contains(&found) {
-                let wanted = wanted.first().copied().unwrap_or_default();
-                return StoreError::Unavailable(StoreTrouble::WrongType(format!(
-                    "the key {key} is a {found} and should be a {wanted}: rename or delete it. Other functions go on"
-                )));
+        let keys = &partition.keys;
+        let mut named: Vec<&str> = keys.all().into_iter().chain(others.iter().copied()).collect();
+        let buckets = self.shared.link.ask(&command("ZRANGE", &[keys.buckets.as_str(), "0", "-1"])).await.unwrap_or(Value::Nil);
+        let of_bucket =
+            |bucket: &Value| value::text(bucket).map(|bucket| [&keys.ended, &keys.listed].map(|start| format!("{start}{bucket}")));
+        let of_buckets: Vec<String> = value::array("ZRANGE", buckets).unwrap_or_default().iter().filter_map(of_bucket).flatten().collect();
+        named.extend(of_buckets.iter().map(String::as_str));
+        match self.odd_key(&named).await {
+            Some(odd) => {
+                let function = &partition.function;
+                StoreError::Unavailable(StoreTrouble::WrongType(format!("function '{function}': {odd}. Other functions go on")))
             }
+            None => error,
         }
-        error
     }
 
     /// One call, if it is there and still kept.
@@ -97,7 +102,7 @@ impl RedisStore {
     /// Calls of one partition, each where it was asked for. A call that cannot be read counts as absent: it does not keep others from theirs.
     pub(crate) async fn records(&self, partition: &Partition, call_ids: &[CallId]) -> Result<Vec<Option<Record>>, StoreError> {
         let read = self.read_calls(partition, call_ids, false, read_record).await?;
-        Ok(read.into_iter().map(|record| readable(partition, record)).collect())
+        Ok(self.readable(partition, call_ids, read))
     }
 
     /// The same with all that stands beside the records.
@@ -108,7 +113,15 @@ impl RedisStore {
             Ok(Whole { record: Record::read(call_id, &next())?, request: next(), progress: next() })
         };
         let read = self.read_calls(partition, call_ids, true, read).await?;
-        Ok(read.into_iter().map(|whole| readable(partition, whole)).collect())
+        Ok(self.readable(partition, call_ids, read))
+    }
+
+    /// Those that can be read.
+    fn readable<T>(&self, partition: &Partition, call_ids: &[CallId], read: Vec<Option<Result<T, StoreError>>>) -> Vec<Option<T>> {
+        let keep = |(call_id, read): (&CallId, Option<Result<T, StoreError>>)| {
+            read?.inspect_err(|error| self.shared.pass_over(&partition.keys.calls, call_id.as_str().as_bytes(), error)).ok()
+        };
+        call_ids.iter().zip(read).map(keep).collect()
     }
 
     async fn read_calls<T>(
@@ -125,8 +138,11 @@ impl RedisStore {
             args.push(&partition.keys.ended);
             args.flag(whole);
             some.iter().for_each(|call_id| args.push(call_id.as_str()));
-            let reply = self.shared.link.run_args(&FIND, &[&partition.keys.calls, &partition.keys.buckets], &args).await?;
-            let replies = value::array("a look for calls", reply)?;
+            let reply = self.shared.link.run_args(&FIND, &[&partition.keys.calls, &partition.keys.buckets], &args).await;
+            let replies = match reply {
+                Err(error) => return Err(self.explain(partition, error).await),
+                Ok(reply) => value::array("a look for calls", reply)?,
+            };
             for (call_id, reply) in some.iter().zip(replies) {
                 let Value::Array(parts) = reply else {
                     found.push(None);
@@ -142,15 +158,4 @@ impl RedisStore {
 
 fn read_record(call_id: &CallId, mut parts: Vec<Bytes>) -> Result<Record, StoreError> {
     Record::read(call_id, &parts.swap_remove(0))
-}
-
-/// A call that can be read.
-fn readable<T>(partition: &Partition, read: Option<Result<T, StoreError>>) -> Option<T> {
-    match read? {
-        Ok(call) => Some(call),
-        Err(error) => {
-            tracing::warn!(function = %partition.function, %error, "a call cannot be read");
-            None
-        }
-    }
 }

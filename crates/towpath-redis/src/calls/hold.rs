@@ -8,7 +8,7 @@ use towpath_core::call::{Answer, CallCommand, CallReply, CallState, Held, LostLe
 use towpath_core::ids::DeliveryId;
 use towpath_core::names::{CallId, WorkerId};
 use towpath_core::payload::Payload;
-use towpath_core::store::{CompleteCalls, Completed, RenewCalls, Renewal, StoreError, StoreTrouble};
+use towpath_core::store::{CompleteCalls, Completed, RenewCalls, Renewal, StoreError};
 
 use super::change::{Change, changes, ended};
 use super::find::Found;
@@ -17,6 +17,7 @@ use super::record::{PROGRESS, Record, read_progress, write_progress};
 use crate::quick::QuickSet;
 use crate::registry::reply::half_done;
 use crate::store::RedisStore;
+use crate::unreadable::is_odd;
 use crate::value;
 
 /// One command that only the holder of a call may give.
@@ -94,17 +95,29 @@ impl RedisStore {
 
     /// Gives back all that a worker holds, whatever function it is of.
     pub(crate) async fn give_back_all(&self, worker: &WorkerId) -> Result<u64, StoreError> {
-        let mut deliveries = Vec::new();
+        let (mut deliveries, mut given_back) = (Vec::new(), 0);
         for partition in self.all_partitions().await? {
             let running = match self.running(&partition).await {
                 // What it holds of this function comes back when its lease ends.
-                Err(StoreError::Unavailable(StoreTrouble::WrongType(_))) => continue,
+                Err(error) if self.shared.is_local(&error) => continue,
                 running => running?.into_iter().map(|record| record.call),
             };
             let own = running.filter(|call| call.holder.as_ref() == Some(worker));
-            deliveries.extend(own.map(|call| DeliveryId { call_id: call.call_id, number: call.delivery }));
+            let own: Vec<DeliveryId> = own.map(|call| DeliveryId { call_id: call.call_id, number: call.delivery }).collect();
+            if !own.is_empty() {
+                deliveries.push((partition, own));
+            }
         }
-        self.release_all(worker, deliveries).await
+        for (partition, own) in deliveries {
+            match self.release_all(worker, own).await {
+                Err(error) if is_odd(&error) => {
+                    let why = format!("calls of worker '{worker}' come back when their leases end: {error}");
+                    self.shared.pass_over(&partition.keys.calls, b"", why);
+                }
+                released => given_back += released?,
+            }
+        }
+        Ok(given_back)
     }
 
     /// The running calls of a partition.

@@ -9,19 +9,21 @@ use redis::{Cmd, Value};
 use towpath_core::call::{CallRequest, CallState};
 use towpath_core::inspect::{CallFilter, CallView, Page, PageRequest};
 use towpath_core::names::CallId;
-use towpath_core::store::{StoreError, StoreTrouble};
+use towpath_core::store::StoreError;
 
 use super::partition::Partition;
 use super::record::Record;
+use super::timer_lists::{Place, TimerPlace, only_timers};
 use crate::registry::reply::command;
 use crate::script::{Args, BRIEF};
 use crate::store::RedisStore;
+use crate::unreadable::is_odd;
 use crate::value;
 
 /// So many calls are looked at in one go.
-const CHUNK: usize = 200;
+pub(super) const CHUNK: usize = 200;
 /// Past this many calls a page ends, with at least one chunk of each function looked at.
-const LOOKED_MAX: usize = 5_000;
+pub(super) const LOOKED_MAX: usize = 5_000;
 /// A record of more bytes is read by itself: a script would hold all of them at once.
 const LONG: usize = 8 * 1024;
 
@@ -38,6 +40,8 @@ struct Newest<'a> {
     looked: usize,
     /// Of some function, calls with a lower sequence were not looked at.
     cut: Option<u64>,
+    /// Running and delayed calls are so many that they are listed behind the others.
+    without_timers: bool,
 }
 
 impl Newest<'_> {
@@ -74,23 +78,45 @@ impl RedisStore {
         let limit = page.limit.min(PageRequest::LIMIT_MAX) as usize;
         let mut partitions = self.all_partitions().await?;
         partitions.retain(|partition| is_meant(partition, filter));
-        let mut newest = Newest { filter, limit: limit + 1, below: page.after, found: BTreeMap::new(), looked: 0, cut: None };
+        let place = Place::read(page.after);
+        let (below, timers_follow) = match place {
+            Place::InTimers(from) => return self.list_timers(&partitions, filter, from, limit).await,
+            Place::Below { sequence, timers_follow } => (sequence, timers_follow || self.has_many_timers(&partitions, filter).await),
+        };
+        if timers_follow && only_timers(filter) {
+            return self.list_timers(&partitions, filter, TimerPlace::FIRST, limit).await;
+        }
+        let mut newest =
+            Newest { filter, limit: limit + 1, below, found: BTreeMap::new(), looked: 0, cut: None, without_timers: timers_follow };
+        let mut unreached = Vec::new();
         for partition in &partitions {
             match self.collect(partition, &mut newest).await {
                 // One function's trouble hides no other. Asked for alone, it is told.
-                Err(error @ StoreError::Unavailable(StoreTrouble::WrongType(_))) if filter.function.is_none() => {
+                Err(error) if self.shared.is_local(&error) && filter.function.is_none() => {
                     let error = self.explain(partition, error).await;
-                    tracing::warn!(function = %partition.function, %error, "calls of a function cannot be listed");
+                    self.shared.pass_over(&partition.keys.calls, b"", format!("calls of this function cannot be listed: {error}"));
+                    unreached.extend((!is_odd(&error)).then_some(error));
                 }
                 Err(error) => return Err(self.explain(partition, error).await),
                 Ok(()) => {}
             }
         }
-        let (found, next) = newest.page(limit);
-        if filter.brief {
-            return Ok(Page { items: found.into_iter().map(|(_, view, _)| view).collect(), next });
+        // When no function can be reached, it is not the trouble of one.
+        if let Some(error) = unreached.pop().filter(|_| unreached.len() + 1 == partitions.len()) {
+            return Err(error);
         }
-        self.with_payloads(found, next).await
+        let (found, next) = newest.page(limit);
+        let page = if filter.brief {
+            Page { items: found.into_iter().map(|(_, view, _)| view).collect(), next }
+        } else {
+            self.with_payloads(found, next).await?
+        };
+        if !timers_follow {
+            return Ok(page);
+        }
+        let next =
+            page.next.map_or(Place::InTimers(TimerPlace::FIRST), |sequence| Place::Below { sequence: Some(sequence), timers_follow });
+        Ok(Page { next: Some(next.write()), ..page })
     }
 
     /// Reads the payloads of what was found one by one, until they are many bytes.
@@ -103,7 +129,7 @@ impl RedisStore {
                     bytes += whole.payload_bytes();
                     items.push(whole);
                 }
-                Some(Err(error)) => tracing::warn!(function = %partition.function, %error, "a call cannot be listed"),
+                Some(Err(error)) => self.shared.pass_over(&partition.keys.calls, view.call.call_id.as_str().as_bytes(), error),
                 None => {} // it is gone
             }
             if bytes >= PageRequest::BYTES_MAX && place + 1 < count {
@@ -125,7 +151,7 @@ impl RedisStore {
             self.collect_by_sequence(partition, &keys.dead, &keys.calls, newest).await?;
         }
         for (state, key) in [(CallState::Running, &keys.running), (CallState::Delayed, &keys.delayed)] {
-            if means(state) {
+            if means(state) && !newest.without_timers {
                 self.collect_all(partition, key, newest).await?;
             }
         }
@@ -202,8 +228,12 @@ impl RedisStore {
         let now = self.shared.now().as_millis();
         ask.arg("ZRANGEBYSCORE").arg(&partition.keys.deadlines).arg("-inf").arg(now).arg("LIMIT").arg(0).arg(CHUNK);
         let ids = value::array("ZRANGEBYSCORE", self.shared.link.ask(&ask).await?)?;
-        let ids = ids.iter().map(value::call_id).collect::<Result<Vec<CallId>, StoreError>>()?;
-        self.add_views(partition, &partition.keys.calls, &ids, newest).await
+        let ids: Vec<CallId> = ids.iter().filter_map(|id| value::call_id(id).ok()).collect();
+        newest.looked += ids.len();
+        let late = self.views(partition, &partition.keys.calls, &ids).await?.into_iter().flatten();
+        // The others stand in sets of their own.
+        late.filter(|(_, view)| view.call.state == CallState::Queued).for_each(|(sequence, view)| newest.add(sequence, view, partition));
+        Ok(())
     }
 
     async fn add_views(
@@ -214,7 +244,19 @@ impl RedisStore {
         newest: &mut Newest<'_>,
     ) -> Result<(), StoreError> {
         newest.looked += ids.len();
-        let now = self.shared.now();
+        let views = self.views(partition, records, ids).await?;
+        views.into_iter().flatten().for_each(|(sequence, view)| newest.add(sequence, view, partition));
+        Ok(())
+    }
+
+    /// Calls without their payloads and with their sequences, each where it was asked for; `None` if it is gone or cannot be read.
+    pub(super) async fn views(
+        &self,
+        partition: &Arc<Partition>,
+        records: &str,
+        ids: &[CallId],
+    ) -> Result<Vec<Option<(u64, CallView)>>, StoreError> {
+        let (now, mut views) = (self.shared.now(), Vec::with_capacity(ids.len()));
         for some in ids.chunks(CHUNK) {
             let mut args = Args::with_capacity(some.len() + 1);
             args.number(LONG);
@@ -226,18 +268,21 @@ impl RedisStore {
                 } else {
                     found
                 };
-                let Some(text) = value::into_bytes(found).filter(|text| !text.is_empty()) else { continue };
-                match Record::read(id, &Bytes::from(text)) {
-                    Ok(record) if !record.call.is_gone(now) => {
+                let record = value::into_bytes(found).filter(|text| !text.is_empty()).map(|text| Record::read(id, &Bytes::from(text)));
+                views.push(match record {
+                    Some(Ok(record)) if !record.call.is_gone(now) => {
                         let view = CallView { call: record.call, request: CallRequest::of(partition.function.clone()), progress: None };
-                        newest.add(record.sequence, view.brief(), partition);
+                        Some((record.sequence, view.brief()))
                     }
-                    Ok(_gone) => {}
-                    Err(error) => tracing::warn!(function = %partition.function, %error, "a call cannot be listed"),
-                }
+                    Some(Err(error)) => {
+                        self.shared.pass_over(records, id.as_str().as_bytes(), error);
+                        None
+                    }
+                    _gone => None,
+                });
             }
         }
-        Ok(())
+        Ok(views)
     }
 }
 
@@ -246,7 +291,7 @@ fn is_meant(partition: &Partition, filter: &CallFilter) -> bool {
         && filter.function.as_ref().is_none_or(|name| *name == partition.function.name)
 }
 
-fn matches(view: &CallView, filter: &CallFilter) -> bool {
+pub(super) fn matches(view: &CallView, filter: &CallFilter) -> bool {
     (filter.states.is_empty() || filter.states.contains(&view.call.state))
         && filter.worker.as_ref().is_none_or(|worker| view.call.holder.as_ref() == Some(worker))
 }

@@ -13,6 +13,8 @@
 //! | `hold` | what a worker does with a call it holds |
 //! | `find` | finds calls by their ids |
 //! | `ended` | where ended calls are kept until Redis expires them |
+//! | `lists`, `timer_lists` | lists for people; those of running and delayed calls where these are many |
+//! | `remove` | removes a call whose record cannot be read |
 //! | `replay` | submits a dead letter's request again |
 //! | `waiters`, `replies` | how the end of a call reaches the tasks that wait for it |
 //! | `held`, `agenda` | what this process remembers of its workers' calls and of timers |
@@ -31,11 +33,13 @@ pub(crate) mod names;
 pub(crate) mod partition;
 pub(crate) mod partitions;
 pub(crate) mod record;
+mod remove;
 mod replay;
 pub(crate) mod replies;
 pub(crate) mod sections;
 pub(crate) mod submit;
 pub(crate) mod tail;
+mod timer_lists;
 mod unheard;
 pub(crate) mod waiters;
 pub(crate) mod waiting;
@@ -101,7 +105,11 @@ impl CallStore for RedisStore {
     }
 
     async fn drop_dead(&self, call_id: &CallId) -> Result<bool, StoreError> {
-        let settled = self.put(call_id, |_, _| CallCommand::Settle { replayed_as: None }).await?;
+        let settled = match self.put(call_id, |_, _| CallCommand::Settle { replayed_as: None }).await {
+            // No outcome can be written into it, so it goes as a whole.
+            Err(StoreError::Corrupt(_)) | Ok(None) if self.remove_unreadable(call_id).await? => return Ok(true),
+            settled => settled?,
+        };
         let Some((found, CallReply::Settled)) = settled else { return Ok(false) };
         self.let_reservation_end(&found.record.call).await;
         Ok(true)

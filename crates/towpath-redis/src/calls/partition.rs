@@ -2,10 +2,12 @@
 //! over several partitions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, AtomicU64, Ordering};
+use std::time::Duration;
 
 use towpath_core::names::FunctionKey;
 use towpath_core::store::StoreError;
+use towpath_core::time::{Timestamp, millis};
 
 use super::change::Change;
 use super::submit::{Judged, ToSubmit};
@@ -26,6 +28,9 @@ impl Default for Lanes {
         Self { submits: Arc::new(Lane::wide()), changes: Arc::new(Lane::wide()) }
     }
 }
+
+/// A submit into a queue that is not empty notifies workers once in this time.
+const NOTIFIED_EVERY: Duration = Duration::from_secs(1);
 
 /// A round of repair looks at this many calls of a function, fewer if they are large.
 const REPAIR_FEWEST: u64 = 8;
@@ -92,6 +97,8 @@ pub(crate) struct Partition {
     pub(crate) changes: ChangeLane,
     /// Its queue may have calls for a claim of this process. Set by notifications, cleared by the claim that is about to look.
     may_have_work: AtomicBool,
+    /// When a submit of this process last notified workers although the queue was not empty, ms.
+    notified_at: AtomicI64,
     /// This process hears when calls come into the queue.
     pub(crate) is_heard: AtomicBool,
     /// No limit was met by the latest claim, made when functions had changed this many times. `u64::MAX`: a limit was met, or none was made.
@@ -117,6 +124,7 @@ impl Partition {
             submits: lanes.submits,
             changes: lanes.changes,
             may_have_work: AtomicBool::new(true),
+            notified_at: AtomicI64::new(0),
             is_heard: AtomicBool::new(false),
             unlimited_at: AtomicU64::new(u64::MAX),
             is_remembered: AtomicBool::new(false),
@@ -156,6 +164,15 @@ impl Partition {
     /// A claim is about to look: only what comes from now on is news.
     pub(crate) fn take_note_of_work(&self) -> bool {
         self.may_have_work.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether a submit notifies workers in any case, now and then: a queue that is not empty may hold nothing but lines that name no call, of which
+    /// no worker was notified.
+    pub(crate) fn must_notify(&self, now: Timestamp) -> bool {
+        let (now, last) = (now.as_millis(), self.notified_at.load(Ordering::Relaxed));
+        let is_due = now < last || now - last >= millis(NOTIFIED_EVERY);
+        // Of several submits at once one does it.
+        is_due && self.notified_at.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Notes the limits that a claim has met, and how often functions had changed before it.

@@ -99,6 +99,19 @@ impl Partitions {
         }
     }
 
+    /// All partitions of the functions that are known, by scope, name and number.
+    pub(crate) fn known(&self) -> Vec<(FunctionKey, u16)> {
+        let functions = self.lock();
+        let known = functions.by_key.iter().filter_map(|(function, shards)| Some((function, shards.known.as_ref()?)));
+        let numbered = known.flat_map(|(function, known)| {
+            let numbers = std::iter::once(0).chain(known.partitions.keys().copied().filter(|shard| *shard > 0));
+            numbers.map(|shard| (function.clone(), shard))
+        });
+        let mut numbered: Vec<_> = numbered.collect();
+        numbered.sort();
+        numbered
+    }
+
     /// The known functions whose ids end with this hash.
     pub(crate) fn of_tag(&self, tag: &str) -> Vec<FunctionKey> {
         self.lock().by_tag.get(tag).cloned().unwrap_or_default()

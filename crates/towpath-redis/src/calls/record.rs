@@ -124,7 +124,10 @@ impl Record {
     pub(crate) fn read(call_id: &CallId, text: &Bytes) -> Result<Self, StoreError> {
         let broken = || {
             let start = String::from_utf8_lossy(&text[..text.len().min(80)]);
-            StoreError::Corrupt(format!("the record of call '{call_id}' cannot be read by this version: {start:?}"))
+            StoreError::Corrupt(format!(
+                "the record of call '{call_id}' cannot be read by this version: {start:?}; let all servers have the newest version, or remove it with \
+                 `towpath dlq drop {call_id}`"
+            ))
         };
         let (mut record, tail) = parse(call_id, text).ok_or_else(broken)?;
         read_tail(&mut record.call, &tail)?;

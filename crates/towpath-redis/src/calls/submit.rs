@@ -216,6 +216,7 @@ impl RedisStore {
             args.number(if are_plain { 4 } else { 7 });
             args.push(&partition.member);
             args.push(of.work.as_bytes());
+            args.flag(partition.must_notify(now));
             args.push(if are_plain { "" } else { &of.ended });
             args.push(if are_plain { "" } else { &of.idempotency });
             calls.iter().for_each(|call| call.put_into(&mut args, are_plain));

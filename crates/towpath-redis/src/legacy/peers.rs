@@ -19,7 +19,7 @@ use super::meta::Meta;
 use crate::keys;
 use crate::quick::QuickMap;
 use crate::registry::functions::Definition;
-use crate::registry::reply::{command, done, instant, next, read};
+use crate::registry::reply::{command, done, instant, next, next_readable, read};
 use crate::store::RedisStore;
 
 /// How long a look counts.
@@ -166,7 +166,13 @@ impl RedisStore {
             commands.extend(self.count_legacy(function, peers));
             commands.extend(self.count_towpath(function, peers));
         }
-        done(self.shared.link.ask_all(&commands).await?)?;
+        for counted in self.shared.link.ask_apart(&commands).await {
+            match counted {
+                // It is the trouble of one function, and lists tell of it.
+                Err(error) if !self.shared.is_local(&error) => return Err(error),
+                _counted => {}
+            }
+        }
         let mut seen = lock(&self.shared.legacy.peers.functions);
         let at = self.shared.now();
         if seen.len() >= FUNCTIONS_MAX {
@@ -230,15 +236,30 @@ impl RedisStore {
                 command("ZRANGE", &[keys.workers.as_str(), "0", "-1", "WITHSCORES"]),
             ]
         });
-        let mut replies = self.shared.link.ask_all(&ask.collect::<Vec<_>>()).await?.into_iter();
+        let mut replies = self.peers_replies(&ask.collect::<Vec<_>>()).await?;
         let mut listed = Vec::with_capacity(functions.len());
         for function in functions {
             let members = texts(next(&mut replies).unwrap_or_default()).collect();
-            let (has_stream, known, shards) = (next(&mut replies)?, next(&mut replies)?, next::<Option<u16>>(&mut replies)?.unwrap_or(0));
-            self.note_shards(function, shards);
-            listed.push(Listed { function, members, has_stream, known, counted: next(&mut replies)? });
+            // A key of another type is the trouble of its function alone.
+            let (has_stream, known) = (next_readable(&mut replies)?, next_readable(&mut replies)?);
+            self.note_shards(function, next_readable::<Option<u16>>(&mut replies)?.unwrap_or(0));
+            let counted: Vec<(Vec<u8>, f64)> = next_readable(&mut replies)?;
+            let counted = counted.into_iter().filter_map(|(worker, heard)| Some((String::from_utf8(worker).ok()?, heard))).collect();
+            listed.push(Listed { function, members, has_stream, known, counted });
         }
         self.read_metas(listed).await
+    }
+
+    /// Replies to questions about several functions. One whose key cannot be reached has nothing.
+    async fn peers_replies(&self, asks: &[redis::Cmd]) -> Result<std::vec::IntoIter<Value>, StoreError> {
+        let mut replies = Vec::with_capacity(asks.len());
+        for reply in self.shared.link.ask_apart(asks).await {
+            match reply {
+                Err(error) if !self.shared.is_local(&error) => return Err(error),
+                reply => replies.push(reply.unwrap_or(Value::Nil)),
+            }
+        }
+        Ok(replies.into_iter())
     }
 
     async fn read_metas(&self, listed: Vec<Listed<'_>>) -> Result<Vec<Peers>, StoreError> {
@@ -249,7 +270,7 @@ impl RedisStore {
                 ask
             })
         });
-        let mut replies = self.shared.link.ask_all(&ask.collect::<Vec<_>>()).await?.into_iter();
+        let mut replies = self.peers_replies(&ask.collect::<Vec<_>>()).await?;
         let counted = listed.iter().flat_map(|listed| listed.counted.iter().map(|(worker, _)| worker.clone()));
         let towpath: BTreeSet<String> = counted.filter(|worker| !is_legacy_worker(worker)).collect();
         let towpath: Vec<String> = towpath.into_iter().collect();

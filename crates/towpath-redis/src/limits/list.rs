@@ -76,9 +76,12 @@ impl RedisStore {
         self.shared.notebook.is_written().await;
         let limit = query.limit.min(PageRequest::LIMIT_MAX) as usize;
         let (mut items, mut after): (Vec<LimitView>, Option<NotedRule>) = (Vec::new(), query.after.clone());
+        let mut from = after.as_ref().map(|after| after.text().as_bytes().to_vec());
         for _ in 0..LOOKED_AT_MAX / TOGETHER {
-            let listed = self.limits_after(&query.prefix, after.as_ref()).await?;
-            let Some(last) = listed.last().cloned() else { return Ok(LimitPage { items, next: None }) };
+            let (listed, last) = self.limits_after(&query.prefix, from.as_deref()).await?;
+            let Some(last) = last else { return Ok(LimitPage { items, next: None }) };
+            from = Some(last);
+            after = listed.last().cloned().or(after);
             let meant: Vec<NotedRule> = listed.into_iter().filter(|limited| query.means(limited)).collect();
             let looks = try_join_all(meant.into_iter().map(|limited| self.look_at(limited))).await?;
             for view in looks.into_iter().flatten() {
@@ -88,27 +91,37 @@ impl RedisStore {
                 }
                 items.push(view);
             }
-            after = Some(last);
         }
         Ok(LimitPage { items, next: after })
     }
 
-    /// The next rules of the list, whether or not anything of them is in use.
-    async fn limits_after(&self, prefix: &str, after: Option<&NotedRule>) -> Result<Vec<NotedRule>, StoreError> {
-        let after = after.map(NotedRule::text).filter(|after| after.as_str() > prefix);
-        let from = after.map_or_else(|| format!("[{prefix}"), |after| format!("({after}"));
+    /// The next rules of the list, whether or not anything of them is in use, and the last line that was looked at, whatever it is.
+    async fn limits_after(&self, prefix: &str, after: Option<&[u8]>) -> Result<(Vec<NotedRule>, Option<Vec<u8>>), StoreError> {
+        let after = after.filter(|after| *after > prefix.as_bytes());
+        let from = after.map_or_else(|| [b"[", prefix.as_bytes()].concat(), |after| [b"(", after].concat());
         // No text has this byte, so nothing that begins with the prefix comes after it.
         let until = [b"(", prefix.as_bytes(), b"\xff"].concat();
-        let mut ask = Cmd::new();
-        ask.arg("ZRANGE").arg(self.shared.keys.limit_index()).arg(from).arg(until).arg("BYLEX").arg("LIMIT").arg(0).arg(TOGETHER);
-        let listed = value::array("ZRANGE", self.shared.link.ask(&ask).await?)?;
-        Ok(listed.iter().filter_map(|text| NotedRule::from_text(value::text(text)?)).collect())
+        let (index, mut ask) = (self.shared.keys.limit_index(), Cmd::new());
+        ask.arg("ZRANGE").arg(&index).arg(from).arg(until).arg("BYLEX").arg("LIMIT").arg(0).arg(TOGETHER);
+        let lines = self.shared.link.ask(&ask).await.and_then(|reply| value::array("ZRANGE", reply));
+        let lines = self.shared.or_pass_over(&index, lines, Vec::new())?;
+        let last = lines.last().and_then(value::bytes).map(<[u8]>::to_vec);
+        let mut listed = Vec::with_capacity(lines.len());
+        for line in &lines {
+            match value::text(line).and_then(NotedRule::from_text) {
+                Some(rule) => listed.push(rule),
+                None => {
+                    self.shared.pass_over(&index, value::bytes(line).unwrap_or_default(), "it names no rule of a limit; ZREM removes it");
+                }
+            }
+        }
+        Ok((listed, last))
     }
 
     async fn look_at(&self, limited: NotedRule) -> Result<Option<LimitView>, StoreError> {
         let Some(look) = LimitView::look(&limited) else { return Ok(None) };
         let reply = match self.ask_limit(&look, Verb::Peek).await {
-            Err(StoreError::Corrupt(_)) => return Ok(None), // whoever asks it is told; a list goes on without it
+            Err(error) if self.shared.is_local(&error) => return Ok(None), // a caller that asks it is told; a list goes on without it
             reply => reply?,
         };
         Ok(reply.rules.first().copied().and_then(|said| LimitView::in_use(limited, said)))

@@ -103,34 +103,46 @@ impl Cluster {
         if let [unit] = units.as_slice() {
             return self.send(unit.slot, commands).await;
         }
-        let mut by_node: Vec<(Arc<Line>, Vec<&Unit>)> = Vec::new();
-        for unit in &units {
-            let line = self.owner_or_learn(unit.slot).await?;
-            match by_node.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &line)) {
-                Some((_, for_node)) => for_node.push(unit),
-                None => by_node.push((line, vec![unit])),
-            }
-        }
-        let sent = join_all(by_node.iter().map(|(line, units)| self.send_units(line, units, commands))).await;
-        let mut replies = vec![Value::Nil; commands.len()];
-        let mut failures = Vec::new();
-        let mut something_done = false;
-        for ((_, units), sent) in by_node.iter().zip(sent) {
-            match sent {
-                Ok(for_node) => {
-                    something_done = true;
-                    let places = units.iter().flat_map(|unit| unit.first..unit.first + unit.count);
-                    places.zip(for_node).for_each(|(place, reply)| replies[place] = reply);
-                }
+        let (mut replies, mut failures) = (Vec::with_capacity(commands.len()), Vec::new());
+        for reply in self.send_each(commands).await {
+            match reply {
+                Ok(reply) => replies.push(reply),
                 Err(failure) => failures.push(failure),
             }
         }
         let unknown = failures.iter().position(|failure| !matches!(failure, StoreError::Unavailable(_))).unwrap_or(0);
         match failures.into_iter().nth(unknown) {
             None => Ok(replies),
-            Some(StoreError::Unavailable(cause)) if something_done => Err(StoreError::Unknown(format!("only a part was done: {cause}"))),
+            Some(StoreError::Unavailable(cause)) if !replies.is_empty() => {
+                Err(StoreError::Unknown(format!("only a part was done: {cause}")))
+            }
             Some(failure) => Err(failure),
         }
+    }
+
+    /// The same, where each command has a reply or a failure of its own: a node that is away keeps no other from answering.
+    pub(super) async fn send_each(&self, commands: &[Cmd]) -> Vec<Result<Value, StoreError>> {
+        let units = units(commands);
+        let mut replies: Vec<Result<Value, StoreError>> = vec![Ok(Value::Nil); commands.len()];
+        let mut by_node: Vec<(Arc<Line>, Vec<&Unit>)> = Vec::new();
+        for unit in &units {
+            match self.owner_or_learn(unit.slot).await {
+                Ok(line) => match by_node.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &line)) {
+                    Some((_, for_node)) => for_node.push(unit),
+                    None => by_node.push((line, vec![unit])),
+                },
+                Err(failure) => replies[unit.first..unit.first + unit.count].fill(Err(failure)),
+            }
+        }
+        let sent = join_all(by_node.iter().map(|(line, units)| self.send_units(line, units, commands))).await;
+        for ((_, units), sent) in by_node.iter().zip(sent) {
+            let places = units.iter().flat_map(|unit| unit.first..unit.first + unit.count);
+            match sent {
+                Ok(for_node) => places.zip(for_node).for_each(|(place, reply)| replies[place] = Ok(reply)),
+                Err(failure) => places.for_each(|place| replies[place] = Err(failure.clone())),
+            }
+        }
+        replies
     }
 
     /// Sends what belongs to one node at once, then one by one what the node redirects.

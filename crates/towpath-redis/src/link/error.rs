@@ -32,7 +32,21 @@ pub(super) fn silent(address: &Address) -> StoreError {
 pub(crate) fn checked(reply: Value) -> Result<Value, StoreError> {
     match reply {
         Value::ServerError(error) => Err(refused(&error)),
-        reply => reply.extract_error().map_err(|error| trouble(format!("the Redis server refused it ({error})"))),
+        reply => match first_error(&reply) {
+            Some(error) => Err(refused(error)),
+            None => Ok(reply),
+        },
+    }
+}
+
+/// An error that stands inside of a reply, as one of several that a transaction or a script brings.
+fn first_error(reply: &Value) -> Option<&ServerError> {
+    match reply {
+        Value::ServerError(error) => Some(error),
+        Value::Array(items) | Value::Set(items) => items.iter().find_map(first_error),
+        Value::Map(pairs) => pairs.iter().find_map(|(key, value)| first_error(key).or_else(|| first_error(value))),
+        Value::Attribute { data, .. } => first_error(data),
+        _ => None,
     }
 }
 
@@ -118,8 +132,17 @@ fn code(error: &ServerError) -> &str {
             let inner = detail.rsplit_once(" -").and_then(|(_, inner)| inner.split_whitespace().next());
             inner.filter(|code| code.bytes().all(|byte| byte.is_ascii_uppercase())).unwrap_or("ERR")
         }
+        "ERR" => raised_code(detail).unwrap_or("ERR"),
         code => code,
     }
+}
+
+/// The code of an error that a script has raised as a text, with the place in the script before it: `user_script:56: OOM command not ...`.
+fn raised_code(detail: &str) -> Option<&str> {
+    let (line, raised) = detail.trim_start_matches('@').strip_prefix("user_script:")?.split_once(": ")?;
+    let (code, _) = raised.split_once(' ')?;
+    let is_code = code.len() > 2 && code.bytes().all(|byte| byte.is_ascii_uppercase());
+    (is_code && line.trim().bytes().all(|byte| byte.is_ascii_digit())).then_some(code)
 }
 
 #[cfg(test)]
@@ -174,6 +197,12 @@ mod tests {
         assert!(matches!(trouble(&format!("{in_script}OOM command not allowed")), StoreTrouble::Full(_)));
         assert!(matches!(trouble(&format!("{in_script}READONLY You can't write")), StoreTrouble::ReadOnly(_)));
         assert!(matches!(trouble("ERR Error running script (call to f_a1b2): a - b"), StoreTrouble::Other(_)));
+        let raised = |text: &str| trouble(&format!("ERR user_script:56: {text} script: a1b2, on @user_script:56."));
+        assert!(matches!(raised("OOM command not allowed when used memory > 'maxmemory'."), StoreTrouble::Full(_)));
+        assert!(matches!(raised("WRONGTYPE towpath:{batch:a:0}:o:k is no state of an open batch"), StoreTrouble::WrongType(_)));
+        assert!(matches!(raised("attempt to index a nil value"), StoreTrouble::Other(_)));
+        let inside = Value::Array(vec![Value::Int(1), Value::Array(vec![reply("OOM too much")])]);
+        assert!(matches!(checked(inside), Err(StoreError::Unavailable(StoreTrouble::Full(_)))), "one reply of several");
         assert!(is_demoted(&reply(&format!("{in_script}READONLY You can't write"))));
         assert!(!is_demoted(&reply("LOADING Redis is loading")));
     }

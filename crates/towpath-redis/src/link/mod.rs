@@ -156,6 +156,22 @@ impl Link {
         }
     }
 
+    /// The same for reads that do not need each other: each has a reply or a failure of its own. A node of a Cluster that is away keeps no other
+    /// from answering.
+    pub(crate) async fn ask_apart(&self, commands: &[Cmd]) -> Vec<Result<Value, StoreError>> {
+        if commands.is_empty() {
+            return Vec::new();
+        }
+        let replies = match &*self.way {
+            Way::Single(line) => match line.send(commands).await {
+                Ok(replies) => replies.into_iter().map(Ok).collect(),
+                Err(failure) => vec![Err(failure); commands.len()],
+            },
+            Way::Cluster(cluster) => cluster.send_each(commands).await,
+        };
+        replies.into_iter().map(|reply| reply.and_then(checked)).collect()
+    }
+
     /// Asks every server that is written to: one, or all masters of a Cluster. It is not sent on to another that would know better.
     pub(crate) async fn ask_each(&self, command: &Cmd) -> Vec<Result<Value, StoreError>> {
         let lines = match &*self.way {

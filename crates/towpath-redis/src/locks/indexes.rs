@@ -10,7 +10,9 @@ use towpath_core::store::{HeldScope, StoreError};
 use towpath_core::time::Timestamp;
 
 use super::keys::LockKeys;
+use crate::registry::reply::instant;
 use crate::store::RedisStore;
+use crate::unreadable::of_key;
 use crate::value;
 
 /// An execution's set outlives what it names by so much.
@@ -95,8 +97,9 @@ impl RedisStore {
     pub(super) async fn used(&self) -> Result<Vec<HeldScope>, StoreError> {
         let mut ask = Cmd::new();
         ask.arg("ZRANGE").arg(&self.shared.locks.keys.used).arg(0).arg(-1);
-        let replies = self.shared.link.ask_all(&[self.sweep_used(), ask]).await?;
-        let members = replies.into_iter().nth(1).map_or(Ok(Vec::new()), |reply| value::array("ZRANGE", value::checked(reply)?))?;
+        let replies = self.shared.link.ask_apart(&[self.sweep_used(), ask]).await;
+        let members = replies.into_iter().nth(1).map_or(Ok(Vec::new()), |reply| value::array("ZRANGE", reply?));
+        let members = self.shared.or_pass_over(&self.shared.locks.keys.used, members, Vec::new())?;
         Ok(members.iter().filter_map(|member| read_member(value::text(member)?)).collect())
     }
 
@@ -105,32 +108,48 @@ impl RedisStore {
         let mut ask = Cmd::new();
         ask.arg("ZRANGEBYSCORE").arg(&self.shared.locks.keys.index).arg("-inf").arg(now.as_millis());
         ask.arg("WITHSCORES").arg("LIMIT").arg(0).arg(limit);
-        Ok(read_ends(&value::array("ZRANGEBYSCORE", self.shared.link.ask(&ask).await?)?))
+        let index = &self.shared.locks.keys.index;
+        let lines = self.shared.link.ask(&ask).await.and_then(|reply| value::array("ZRANGEBYSCORE", reply));
+        let (ends, junk) = read_ends(&self.shared.or_pass_over(index, lines, Vec::new())?);
+        // A line that names no scope would be due forever.
+        if !junk.is_empty() {
+            junk.iter().for_each(|member| self.shared.pass_over(index, member, "no lock has such a scope; it is removed"));
+            let mut remove = Cmd::new();
+            remove.arg("ZREM").arg(index).arg(junk);
+            self.shared.link.ask(&remove).await?;
+        }
+        Ok(ends)
     }
 
     /// When the next lease ends.
     pub(crate) async fn next_lease_end(&self) -> Result<Option<Timestamp>, StoreError> {
         let mut ask = Cmd::new();
         ask.arg("ZRANGE").arg(&self.shared.locks.keys.index).arg(0).arg(0).arg("WITHSCORES");
-        let head = read_ends(&value::array("ZRANGE", self.shared.link.ask(&ask).await?)?);
-        Ok(head.first().map(|(at, _)| *at))
+        let head = self.shared.link.ask(&ask).await.and_then(|reply| value::array("ZRANGE", reply));
+        let head = self.shared.or_pass_over(&self.shared.locks.keys.index, head, Vec::new())?;
+        // Whatever the line names: when it is due, it is looked at.
+        Ok(head.get(1).and_then(value::score).map(instant))
     }
 
     /// What the execution holds of all that its set names.
     pub(super) async fn what_execution_holds(&self, execution_id: &ExecutionId) -> Result<Vec<HeldScope>, StoreError> {
         let mut ask = Cmd::new();
         ask.arg("SMEMBERS").arg(self.shared.locks.keys.execution(execution_id));
-        let members = value::array("SMEMBERS", self.shared.link.ask(&ask).await?)?;
+        let set = self.shared.locks.keys.execution(execution_id);
+        let members = self.shared.link.ask(&ask).await.and_then(|reply| value::array("SMEMBERS", reply));
+        let members = members.map_err(|error| of_key(error, &set))?;
         let now = self.shared.now();
         let mut held = Vec::new();
         for named in members.iter().filter_map(|member| read_member(value::text(member)?)) {
             let is_held = match &named {
                 HeldScope::Lock(scope) => {
-                    let tenure = self.lock_state(scope).await?.tenure.filter(|tenure| tenure.lease_end > now);
+                    let state = self.or_left_out(scope, self.lock_state(scope).await.map(Some))?;
+                    let tenure = state.and_then(|state| state.tenure).filter(|tenure| tenure.lease_end > now);
                     tenure.is_some_and(|tenure| tenure.execution_id.as_ref() == Some(execution_id))
                 }
                 HeldScope::Permit(kind, scope) => {
-                    let permits = self.permit_state(*kind, scope).await?.permits;
+                    let state = self.or_left_out(scope, self.permit_state(*kind, scope).await.map(Some))?;
+                    let permits = state.map(|state| state.permits).unwrap_or_default();
                     permits.iter().any(|permit| permit.lease_end > now && permit.execution_id.as_ref() == Some(execution_id))
                 }
             };
@@ -143,14 +162,18 @@ impl RedisStore {
     }
 }
 
-/// Scopes that nobody could have locked are not ours to look after.
-fn read_ends(reply: &[Value]) -> Vec<(Timestamp, LockScope)> {
-    let read = |pair: &[Value]| {
-        #[expect(clippy::cast_possible_truncation, reason = "scores are instants in whole milliseconds, far below 2^53")]
-        let at = Timestamp::from_millis(value::score(&pair[1])? as i64);
-        Some((at, LockScope::new(value::text(&pair[0])?).ok()?))
-    };
-    reply.chunks_exact(2).filter_map(read).collect()
+/// Ends of leases with their scopes, and members that are no scopes.
+fn read_ends(reply: &[Value]) -> (Vec<(Timestamp, LockScope)>, Vec<Vec<u8>>) {
+    let (mut ends, mut junk) = (Vec::new(), Vec::new());
+    for pair in reply.chunks_exact(2) {
+        let at = value::score(&pair[1]).map(instant);
+        let scope = value::text(&pair[0]).and_then(|scope| LockScope::new(scope).ok());
+        match at.zip(scope) {
+            Some(end) => ends.push(end),
+            None => junk.extend(value::bytes(&pair[0]).map(<[u8]>::to_vec)),
+        }
+    }
+    (ends, junk)
 }
 
 /// `lock:<scope>`, `sem:<scope>` or `rw:<scope>`.

@@ -12,8 +12,9 @@ use towpath_core::time::Timestamp;
 
 use super::keys::SharedKeys;
 use super::record::read_record;
-use super::{corrupt, scripts};
+use super::scripts;
 use crate::store::RedisStore;
+use crate::unreadable::WHAT_TO_DO;
 use crate::value;
 
 const MAY_NOT_SCAN: &str = "the user of the Redis server may not look at the names of keys: let an administrator add +scan to its rights, or \
@@ -51,7 +52,8 @@ impl RedisStore {
         }
         let (limit, mut items) = (limit_of(query), Vec::new());
         for scope in meant(query, scopes) {
-            if let Some(view) = self.lock_view(&scope).await?.filter(LockView::is_in_use) {
+            let view = self.or_left_out(&scope, self.lock_view(&scope).await)?;
+            if let Some(view) = view.filter(LockView::is_in_use) {
                 if items.len() == limit {
                     let next = items.last().map(|view: &LockView| view.scope.clone());
                     return Ok(LockPage { items, next });
@@ -69,7 +71,8 @@ impl RedisStore {
         });
         let (limit, mut items) = (limit_of(query), Vec::new());
         for scope in meant(query, of_kind.collect()) {
-            if let Some(view) = self.permit_view(kind, &scope).await?.filter(PermitView::is_in_use) {
+            let view = self.or_left_out(&scope, self.permit_view(kind, &scope).await)?;
+            if let Some(view) = view.filter(PermitView::is_in_use) {
                 if items.len() == limit {
                     let next = items.last().map(|view: &PermitView| view.scope.clone());
                     return Ok(PermitPage { items, next });
@@ -80,10 +83,23 @@ impl RedisStore {
         Ok(PermitPage { items, next: None })
     }
 
+    /// What is known of a scope, or nothing if its keys hold something else: one scope hides no other.
+    pub(super) fn or_left_out<T>(&self, scope: &LockScope, known: Result<Option<T>, StoreError>) -> Result<Option<T>, StoreError> {
+        match known {
+            Err(error) if self.shared.is_local(&error) => {
+                self.shared.pass_over(&scope.key(), b"", error);
+                Ok(None)
+            }
+            known => known,
+        }
+    }
+
     async fn indexed_scopes(&self) -> Result<Vec<LockScope>, StoreError> {
         let mut ask = Cmd::new();
-        ask.arg("ZRANGE").arg(&self.shared.locks.keys.index).arg(0).arg(-1);
-        let listed = value::array("ZRANGE", self.shared.link.ask(&ask).await?)?;
+        let index = &self.shared.locks.keys.index;
+        ask.arg("ZRANGE").arg(index).arg(0).arg(-1);
+        let listed = self.shared.link.ask(&ask).await.and_then(|reply| value::array("ZRANGE", reply));
+        let listed = self.shared.or_pass_over(index, listed, Vec::new())?;
         Ok(listed.iter().filter_map(|scope| LockScope::new(value::text(scope)?).ok()).collect())
     }
 
@@ -98,14 +114,15 @@ impl RedisStore {
     pub(super) async fn lock_state(&self, scope: &LockScope) -> Result<LockState, StoreError> {
         let keys = self.lock_keys(scope)?;
         let looked = [&*keys.counter, &*keys.meta, &*keys.record, &*keys.waiters, &*keys.alive];
-        let reply = self.shared.link.run(&scripts::LOOK, &looked, &[]).await.map_err(|error| corrupt(error, &looked))?;
+        let reply = self.or_corrupt(self.shared.link.run(&scripts::LOOK, &looked, &[]).await, &looked).await?;
         let parts = value::array("a look at a lock", reply)?;
         let [counter, meta, record, waiters, alive] = parts.as_slice() else {
             return Err(value::strange("a look at a lock", &Value::Array(parts)));
         };
         let text = |value: &Value| value::bytes(value).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         let mut state = match text(record) {
-            Some(text) => read_record(&text).ok_or_else(|| StoreError::Corrupt(format!("{}: no record of a lock", keys.record)))?,
+            Some(text) => read_record(&text)
+                .ok_or_else(|| StoreError::Corrupt(format!("the key {} holds no record of a lock: {WHAT_TO_DO}", keys.record)))?,
             None => LockState::default(),
         };
         (state.counter, state.meta) = (text(counter).map(Counter::new), text(meta).map(Into::into));
@@ -121,7 +138,7 @@ impl RedisStore {
     pub(super) async fn permit_state(&self, kind: PermitKind, scope: &LockScope) -> Result<PermitState, StoreError> {
         let keys = self.permit_keys(kind, scope);
         let looked = keys.own();
-        let reply = self.shared.link.run(&scripts::LOOK_AT_PERMITS, &looked, &[]).await.map_err(|error| corrupt(error, &looked))?;
+        let reply = self.or_corrupt(self.shared.link.run(&scripts::LOOK_AT_PERMITS, &looked, &[]).await, &looked).await?;
         let parts = value::array("a look at permits", reply)?;
         let [ends, rows, waiters, alive, weights, numbers] = parts.as_slice() else {
             return Err(value::strange("a look at permits", &Value::Array(parts)));
@@ -137,7 +154,9 @@ impl RedisStore {
         let rows: HashMap<String, String> = pairs(rows)?.into_iter().collect();
         for (lock_id, ends) in pairs(ends)? {
             let row = rows.get(&lock_id).and_then(|row| read_permit(&lock_id, row, instant(&ends)));
-            state.permits.push(row.ok_or_else(|| StoreError::Corrupt(format!("{}: no row of a permit", looked[1])))?);
+            state.permits.push(row.ok_or_else(|| {
+                StoreError::Corrupt(format!("the key {} holds no row of '{}': {WHAT_TO_DO}", looked[1], lock_id.escape_debug()))
+            })?);
         }
         state.permits.sort_by_key(|permit| permit.fence);
         Ok(state)

@@ -39,6 +39,7 @@ use crate::calls::agenda::Agenda;
 use crate::link::{Script, trouble};
 use crate::script::Args;
 use crate::store::RedisStore;
+use crate::unreadable::WHAT_TO_DO;
 use indexes::Indexed;
 use keys::{LockKeys, PermitKeys, SharedKeys, unfit_for_cluster};
 use said::Said;
@@ -113,23 +114,24 @@ impl RedisStore {
     }
 
     async fn run_value(&self, script: &Script, keys: &[&str], args: &Args) -> Result<Value, StoreError> {
-        self.shared.link.run_args(script, keys, args).await.map_err(|error| corrupt(error, keys))
+        self.or_corrupt(self.shared.link.run_args(script, keys, args).await, keys).await
+    }
+
+    /// A reply, unless one of its keys holds something else than it should: then no repetition helps, and the error names the key.
+    pub(crate) async fn or_corrupt<T>(&self, reply: Result<T, StoreError>, keys: &[&str]) -> Result<T, StoreError> {
+        match reply {
+            Err(StoreError::Unavailable(StoreTrouble::WrongType(why))) => Err(StoreError::Corrupt(match self.odd_key(keys).await {
+                Some(odd) => odd,
+                None => format!("one of the keys {} is not Towpath's: {WHAT_TO_DO}; {why}", keys.join(", ")),
+            })),
+            reply => reply,
+        }
     }
 
     /// The same for what is granted, which is to be kept as well as was asked for.
     async fn run_lock_durably(&self, script: &Script, keys: &[&str], args: &Args) -> Result<Said, StoreError> {
-        let reply = self.shared.run_durably(script, keys, args).await;
-        Said::new(reply.map_err(|error| corrupt(error, keys))?.0)
-    }
-}
-
-/// A key of another type than ours: no repetition helps.
-pub(crate) fn corrupt(error: StoreError, keys: &[&str]) -> StoreError {
-    match error {
-        StoreError::Unavailable(StoreTrouble::WrongType(why)) => {
-            StoreError::Corrupt(format!("one of the keys {} is not ours: {why}", keys.join(", ")))
-        }
-        error => error,
+        let reply = self.or_corrupt(self.shared.run_durably(script, keys, args).await, keys).await?;
+        Said::new(reply.0)
     }
 }
 

@@ -14,7 +14,7 @@ use towpath_core::time::Timestamp;
 use super::indexes::OUTLIVES;
 use super::keys::LockKeys;
 use super::record::{read_record, write_record};
-use super::{LATE, corrupt, scripts};
+use super::{LATE, scripts};
 use crate::script::Args;
 use crate::store::RedisStore;
 use crate::value;
@@ -120,7 +120,7 @@ impl RedisStore {
             None => self.shared.run_durably(&scripts::SWAP, &named, &args).await.map(|(reply, _)| reply),
             Some(_) => self.shared.link.run_args(&scripts::SWAP, &named, &args).await,
         };
-        let done = value::number(&done.map_err(|error| corrupt(error, &named))?) == Some(1);
+        let done = value::number(&self.or_corrupt(done, &named).await?) == Some(1);
         if done {
             locks.remembered.put(scope, &record);
         }

@@ -15,6 +15,7 @@ use super::scripts;
 use crate::keys::GLOBAL_CONFIG;
 use crate::news;
 use crate::store::RedisStore;
+use crate::unreadable::of_key;
 
 /// The fields of the configuration that legacy peers read.
 const SEEDS_FIELDS: [&str; 8] = ["queueMode", "redisHost", "redisPort", "redisDb", "redisUser", "redisPassword", "redisSsl", "timestamp"];
@@ -108,12 +109,13 @@ impl RedisStore {
         let mut replies = self.shared.link.ask_all(&ask).await?.into_iter();
         let (seeds, is_foreign) = match next(&mut replies) {
             Err(StoreError::Unavailable(StoreTrouble::WrongType(trouble))) => {
-                tracing::warn!(trouble, "the configuration of legacy peers is not a string; Towpath's own settings count alone");
+                let why = format!("the configuration of legacy peers is not a string; Towpath's own settings count alone: {trouble}");
+                self.shared.pass_over(GLOBAL_CONFIG, b"", why);
                 (None, true)
             }
             seeds => (seeds?, false),
         };
-        let (version, updated_at, copy, ours): Fields = next(&mut replies)?;
+        let (version, updated_at, copy, ours): Fields = next(&mut replies).map_err(|error| of_key(error, &self.shared.keys.config()))?;
         Ok(Kept { seeds, is_foreign, version: version.unwrap_or(0), updated_at: updated_at.map(Timestamp::from_millis), copy, ours })
     }
 

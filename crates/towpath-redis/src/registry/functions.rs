@@ -14,7 +14,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use redis::Value;
 use towpath_core::inspect::{FunctionCounts, FunctionView};
 use towpath_core::names::{CallId, FunctionKey, FunctionName, WorkerId};
-use towpath_core::store::{StoreError, StoreTrouble};
+use towpath_core::store::StoreError;
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR};
 
@@ -27,6 +27,7 @@ use crate::definition::{function_member, read_definition, read_shard_member, sha
 use crate::legacy::is_legacy_worker;
 use crate::link::trouble;
 use crate::store::RedisStore;
+use crate::unreadable::{is_odd, of_key};
 
 /// How many running calls are read at once.
 const RUNNING_AT_ONCE: usize = 200;
@@ -115,7 +116,8 @@ impl RedisStore {
         let add = command("SADD", &[self.shared.keys.functions(), shard_member(&function.key, shard)]);
         // Callers read from the set how many partitions there are, so the others come in when calls can be sent to them.
         if shard == 0 {
-            done(self.shared.link.insist(std::slice::from_ref(&add)).await?)?;
+            done(self.shared.link.insist(std::slice::from_ref(&add)).await?)
+                .map_err(|error| of_key(error, &self.shared.keys.functions()))?;
         }
         let limit = |limit: Option<String>| limit.unwrap_or_default();
         let arguments = arguments![
@@ -132,7 +134,10 @@ impl RedisStore {
         // Only the first partition has a stream; in a Cluster it lies elsewhere than the others.
         let stream = if shard == 0 { &keys.stream } else { &keys.definition };
         let names = [keys.definition.as_str(), stream, &keys.workers, &keys.legacy];
-        let reply = self.shared.link.run(&scripts::OFFER, &names, &arguments).await?;
+        let reply = match self.shared.link.run(&scripts::OFFER, &names, &arguments).await {
+            Err(error) => return Err(self.explain(&self.shard(&function.key, shard), error).await),
+            Ok(reply) => reply,
+        };
         let (definition, offer): (String, String) = read(reply)?;
         if definition == "changed" || shard > 0 {
             self.shared.link.insist(&[add]).await.and_then(done).map_err(half_done)?;
@@ -152,8 +157,9 @@ impl RedisStore {
         loop {
             let mut scan = command("ZSCAN", &[partition.keys.running.as_str(), &cursor]);
             scan.arg("COUNT").arg(RUNNING_AT_ONCE);
-            let (next, running): (String, Vec<(String, f64)>) = read(self.shared.link.ask(&scan).await?)?;
-            let mut ids: Vec<CallId> = running.iter().filter_map(|(id, _)| CallId::new(id).ok()).collect();
+            let (next, running): (String, Vec<(Vec<u8>, f64)>) = read(self.shared.link.ask(&scan).await?)?;
+            let ids = running.iter().filter_map(|(id, _)| CallId::new(std::str::from_utf8(id).ok()?).ok());
+            let mut ids: Vec<CallId> = ids.collect();
             while !ids.is_empty() {
                 let records = self.records(partition, &ids).await?.into_iter().flatten();
                 let is_uncounted = |record: &Record| record.call.holder.as_ref() == Some(worker) && !record.counted;
@@ -197,7 +203,10 @@ impl RedisStore {
         for room in rooms.into_iter().rev() {
             let keys = &room.keys;
             let touched = [keys.definition.as_str(), &keys.workers, &keys.deadlines, &keys.dead, &keys.buckets];
-            let reply: Vec<String> = read(self.shared.link.run(&scripts::FORGET, &touched, &arguments![keys.ended]).await?)?;
+            let reply = match self.shared.link.run(&scripts::FORGET, &touched, &arguments![keys.ended]).await {
+                Err(error) => return Err(self.explain(&room, error).await),
+                Ok(reply) => read::<Vec<String>>(reply)?,
+            };
             match reply.first().map(String::as_str) {
                 Some("forgotten") => {}
                 Some("unknown") if room.is_shard() => {}
@@ -217,9 +226,14 @@ impl RedisStore {
             let keys = &room.keys;
             [command("ZCARD", &[&keys.workers]), command("ZCARD", &[&keys.deadlines]), command("ZCARD", &[&keys.dead])]
         };
-        for count in self.shared.link.ask_all(&rooms.iter().flat_map(counts).collect::<Vec<_>>()).await? {
-            if read::<u64>(count)? > 0 {
-                return Ok(false);
+        let counted = self.shared.link.ask_all(&rooms.iter().flat_map(counts).collect::<Vec<_>>()).await?;
+        for (room, counts) in rooms.iter().zip(counted.chunks_exact(3)) {
+            for count in counts {
+                match read::<u64>(count.clone()) {
+                    Ok(0) => {}
+                    Ok(_) => return Ok(false),
+                    Err(error) => return Err(self.explain(room, error).await),
+                }
             }
         }
         Ok(true)
@@ -244,8 +258,17 @@ impl RedisStore {
     /// The same with all their streams.
     pub(crate) async fn members_of_the_set(&self) -> Result<Vec<(FunctionKey, u16)>, StoreError> {
         let reading = self.shared.partitions.begin_reading();
-        let members: Vec<String> = read(self.shared.link.ask(&command("SMEMBERS", &[self.shared.keys.functions()])).await?)?;
-        let mut members: Vec<(FunctionKey, u16)> = members.iter().filter_map(|member| read_shard_member(member)).collect();
+        let set = self.shared.keys.functions();
+        let asked = self.shared.link.ask(&command("SMEMBERS", &[&set])).await.and_then(read::<Vec<Vec<u8>>>).map(Some);
+        // Without the set, the functions are those that this process has seen in it.
+        let Some(found) = self.shared.or_pass_over(&set, asked, None)? else { return Ok(self.shared.partitions.known()) };
+        let mut members: Vec<(FunctionKey, u16)> = Vec::with_capacity(found.len());
+        for member in found {
+            match std::str::from_utf8(&member).ok().and_then(read_shard_member) {
+                Some(member) => members.push(member),
+                None => self.shared.pass_over(&set, &member, "no function has such a name; SREM removes it"),
+            }
+        }
         members.sort();
         // It would keep the partitions of functions that are gone.
         self.shared.claims.forget_list();
@@ -258,22 +281,31 @@ impl RedisStore {
 
     /// All functions, by scope and name.
     pub(crate) async fn list_functions(&self) -> Result<Vec<FunctionView>, StoreError> {
-        self.find_legacy_functions().await?;
+        match self.find_legacy_functions().await {
+            // Functions that only legacy workers serve may be missing; the next search finds them.
+            Err(error) if self.shared.is_local(&error) => {
+                tracing::debug!(%error, "not all keys were searched for functions of legacy workers");
+            }
+            searched => searched?,
+        }
         let functions = self.functions_in_set().await?;
         self.look_at_peers(&functions).await?;
         let view = |function: FunctionKey| async move {
             match self.view_function(&function).await {
                 // One function's trouble hides no other.
-                Err(error @ StoreError::Unavailable(StoreTrouble::WrongType(_))) => {
-                    let error = self.explain(&self.partition(&function), error).await;
-                    tracing::warn!(%function, %error, "a function cannot be listed");
-                    Ok(None)
+                Err(error) if self.shared.is_local(&error) => {
+                    self.shared.pass_over(&self.partition(&function).keys.definition, b"", &error);
+                    Ok(if is_odd(&error) { Ok(None) } else { Err(error) })
                 }
-                view => view,
+                view => view.map(Ok),
             }
         };
         let views: Vec<_> = stream::iter(functions).map(view).buffered(VIEWS_AT_ONCE).try_collect().await?;
-        Ok(views.into_iter().flatten().collect())
+        // When no function can be reached, it is not the trouble of one.
+        match views.iter().find_map(|view| view.as_ref().err()).filter(|_| views.iter().all(Result::is_err)) {
+            Some(error) => Err(error.clone()),
+            None => Ok(views.into_iter().flatten().flatten().collect()),
+        }
     }
 
     /// Starts the count of changes, at 0 when no function is known, and the sequence: behind the calls that wait, also when the clock was set
@@ -285,12 +317,13 @@ impl RedisStore {
             ask.push(command("HEXISTS", &[keys.definition.as_str(), "definition"]));
             ask.push(command("ZREVRANGEBYSCORE", &[keys.queue.as_str(), "+inf", "-inf", "WITHSCORES", "LIMIT", "0", "1"]));
         }
-        for pair in self.shared.link.ask_all(&ask).await?.chunks_exact(2) {
-            // A key of a wrong type is the trouble of its function alone.
-            if read(pair[0].clone()).unwrap_or(false) {
+        let mut replies = self.shared.link.ask_apart(&ask).await.into_iter();
+        while let (Some(is_known), Some(latest)) = (replies.next(), replies.next()) {
+            // A key of a wrong type, or on a master that is away, is the trouble of its function alone.
+            if is_known.and_then(read).unwrap_or(false) {
                 self.shared.news.functions_are_known();
             }
-            let latest: Vec<(String, f64)> = read(pair[1].clone()).unwrap_or_default();
+            let latest: Vec<(Vec<u8>, f64)> = latest.and_then(read).unwrap_or_default();
             latest.iter().for_each(|(_, sequence)| self.shared.go_on_after(instant(*sequence).as_millis()));
         }
         Ok(())
@@ -325,17 +358,24 @@ impl RedisStore {
             &keys.deadlines,
             &keys.workers,
         ];
-        let parts: Vec<Value> = read(self.shared.link.run(&scripts::VIEW, &touched, &[]).await?)?;
+        let viewed = self.shared.link.run(&scripts::VIEW, &touched, &[]).await.and_then(read::<Vec<Value>>);
+        let parts = match viewed {
+            Err(error) => return Err(self.explain(partition, error).await),
+            Ok(parts) => parts,
+        };
         if parts.is_empty() {
             return Ok(None);
         }
         let mut parts = parts.into_iter();
         let definition: Vec<u8> = next(&mut parts)?;
         let counts: Vec<u64> = next(&mut parts)?;
-        let workers: Vec<(String, f64)> = next(&mut parts)?;
-        let oldest: Vec<(String, Vec<u8>)> = next(&mut parts)?;
+        let workers: Vec<(Vec<u8>, f64)> = next(&mut parts)?;
+        // A name that is not text is not a worker's.
+        let workers = workers.into_iter().filter_map(|(worker, heard)| Some((String::from_utf8(worker).ok()?, heard)));
+        let workers: Vec<(String, f64)> = workers.collect();
+        let oldest: Vec<(Vec<u8>, Vec<u8>)> = next(&mut parts)?;
         Ok(Some(FunctionView {
-            definition: read_definition(&definition)?,
+            definition: read_definition(&definition).map_err(|error| of_key(error, &keys.definition))?,
             counts: read_counts(&counts),
             workers: workers.len() as u64,
             healthy_workers: self.count_healthy(workers).await?,
@@ -362,7 +402,7 @@ fn read_counts(counts: &[u64]) -> FunctionCounts {
     FunctionCounts { queued: count(0), delayed: count(1), running: count(2), parked: count(3), dead: count(4) }
 }
 
-fn submitted_at(id: &str, record: Vec<u8>) -> Option<Timestamp> {
-    let record = Record::read(&CallId::new(id).ok()?, &record.into()).ok()?;
+fn submitted_at(id: &[u8], record: Vec<u8>) -> Option<Timestamp> {
+    let record = Record::read(&CallId::new(std::str::from_utf8(id).ok()?).ok()?, &record.into()).ok()?;
     Some(record.call.submitted_at)
 }

@@ -16,6 +16,7 @@ use super::reply::{command, next, read};
 use crate::definition::{OfferRecord, WorkerRecord, read_definition, shard_member};
 use crate::legacy::announce::Served;
 use crate::store::RedisStore;
+use crate::unreadable::of_key;
 
 /// Old callers take a worker for healthy whose hash is younger than 30 s. Heartbeats come every ten seconds and all are told; of a worker with
 /// many functions every second one, which leaves ten seconds for one that is late.
@@ -89,11 +90,14 @@ impl RedisStore {
             command("HGET", &[self.shared.keys.workers().as_str(), worker.as_str()]),
         ];
         let mut replies = self.shared.link.insist(&ask).await?.into_iter();
-        let _heard: Value = next(&mut replies)?;
-        let (score, record): (Option<f64>, Option<Vec<u8>>) = (next(&mut replies)?, next(&mut replies)?);
-        let heard = match (score, record) {
+        let of_heartbeats = |error: StoreError| of_key(error, &heartbeats);
+        let _heard: Value = next(&mut replies).map_err(of_heartbeats)?;
+        let score: Option<f64> = next(&mut replies).map_err(of_heartbeats)?;
+        let record: Option<Vec<u8>> = next(&mut replies).map_err(|error| of_key(error, &self.shared.keys.workers()))?;
+        // A record that cannot be read is written anew when the worker registers again.
+        let heard = match (score, record.and_then(|record| self.readable_worker(worker, &record))) {
             // The heartbeat counts. What could not be said again, because one node of a Cluster is away, is said with the next one.
-            (Some(_), Some(record)) => self.say(worker, &WorkerRecord::read(&record)?, now).await.unwrap_or_else(|error| {
+            (Some(_), Some(record)) => self.say(worker, &record, now).await.unwrap_or_else(|error| {
                 tracing::warn!(%worker, %error, "not everything about this worker could be said again; the next heartbeat does it");
                 Heartbeat::Known
             }),
@@ -144,7 +148,9 @@ impl RedisStore {
         let commands: Vec<_> = record.offers.iter().flat_map(|offer| self.offer_again(worker, offer, 0, now)).collect();
         let definitions = self.defined(&commands, record.offers.len()).await?;
         let Some(definitions) = definitions else { return Ok(Heartbeat::Unknown) };
-        let definitions = definitions.iter().map(|definition| read_definition(definition)).collect::<Result<Vec<_>, _>>()?;
+        // A definition that cannot be read is written anew when the worker registers again.
+        let definitions = definitions.iter().map(|definition| read_definition(definition)).collect::<Result<Vec<_>, _>>();
+        let Ok(definitions) = definitions else { return Ok(Heartbeat::Unknown) };
         let shards = definitions.iter().map(|definition| definition.limits.shards.unwrap_or(0));
         let others: Vec<(&OfferRecord, u16)> =
             record.offers.iter().zip(shards).flat_map(|(offer, shards)| (1..=shards).map(move |shard| (offer, shard))).collect();
@@ -189,8 +195,10 @@ impl RedisStore {
         if workers.is_empty() {
             return Ok(Vec::new());
         }
-        let mut ask = command("ZMSCORE", &[self.shared.keys.heartbeats()]);
+        let heartbeats = self.shared.keys.heartbeats();
+        let mut ask = command("ZMSCORE", &[&heartbeats]);
         ask.arg(workers);
-        read(self.shared.link.ask(&ask).await?)
+        let asked = self.shared.link.ask(&ask).await.and_then(read);
+        self.shared.or_pass_over(&heartbeats, asked, vec![None; workers.len()])
     }
 }

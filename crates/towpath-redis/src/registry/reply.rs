@@ -5,6 +5,7 @@ use towpath_core::store::StoreError;
 use towpath_core::time::Timestamp;
 
 use crate::link::checked;
+use crate::unreadable::is_odd;
 
 /// One command of several words.
 pub(crate) fn command<T: ToRedisArgs>(name: &str, arguments: &[T]) -> Cmd {
@@ -24,6 +25,14 @@ pub(crate) fn next<T: FromRedisValue>(replies: &mut std::vec::IntoIter<Value>) -
     match replies.next() {
         Some(reply) => read(reply),
         None => Err(StoreError::Corrupt("the Redis server gave fewer replies than it was asked for".to_owned())),
+    }
+}
+
+/// The next of several replies, or nothing where the key holds something else.
+pub(crate) fn next_readable<T: FromRedisValue + Default>(replies: &mut std::vec::IntoIter<Value>) -> Result<T, StoreError> {
+    match next(replies) {
+        Err(error) if is_odd(&error) => Ok(T::default()),
+        reply => reply,
     }
 }
 

@@ -8,17 +8,19 @@
 use std::collections::{BTreeMap, HashMap};
 
 use futures_util::future::try_join_all;
+use redis::Value;
 use towpath_core::names::{FunctionKey, WorkerId};
 use towpath_core::store::{StoreError, StoreTrouble};
 use towpath_core::time::{Timestamp, millis};
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, Offer, REMEMBERED_FOR, RegisterWorker, WorkerView};
 
 use super::functions::{Definition, Offered};
-use super::reply::{arguments, command, done, half_done, instant, next, read};
+use super::reply::{arguments, command, done, half_done, instant, read};
 use super::scripts;
 use crate::definition::{OfferRecord, WorkerRecord};
 use crate::legacy::announce::Served;
 use crate::store::RedisStore;
+use crate::unreadable::{is_odd, of_key};
 
 impl RedisStore {
     pub(crate) async fn register_worker(&self, worker: RegisterWorker) -> Result<(), StoreError> {
@@ -26,7 +28,7 @@ impl RedisStore {
         let RegisterWorker { worker_id, kind, offers } = worker;
         let now = self.shared.now();
         let (offers, definitions) = latest_of_each(offers);
-        let before = self.worker_record(&worker_id).await?.map(|before| before.offers).unwrap_or_default();
+        let before = self.known_offers(&worker_id).await?;
         let still = |dropped: &OfferRecord| offers.iter().any(|offer| offer.function == dropped.function);
         let dropped: Vec<FunctionKey> = before.into_iter().filter(|offer| !still(offer)).map(|offer| offer.function).collect();
         let record = WorkerRecord { kind, offers, registered_at: now };
@@ -46,11 +48,14 @@ impl RedisStore {
         self.withdraw_from_all(worker, dropped, None).await?;
         self.withdraw_from_wire(worker, dropped).await?;
         let now = self.shared.now().as_millis().to_string();
+        let (records, heartbeats) = (self.shared.keys.workers(), self.shared.keys.heartbeats());
         let global = [
-            command("HSET", &[self.shared.keys.workers(), worker.to_string(), record.write()?]),
-            command("ZADD", &[self.shared.keys.heartbeats(), now, worker.to_string()]),
+            command("HSET", &[records.clone(), worker.to_string(), record.write()?]),
+            command("ZADD", &[heartbeats.clone(), now, worker.to_string()]),
         ];
-        done(self.shared.link.insist(&global).await?)?;
+        for (key, reply) in [records, heartbeats].iter().zip(self.shared.link.insist(&global).await?) {
+            done([reply]).map_err(|error| of_key(error, key))?;
+        }
         let offers = record.offers.iter().zip(definitions).map(|(offer, definition)| async move {
             let offered = Offered { worker, concurrency: offer.concurrency };
             self.write_offer(definition, Definition::Replace, Some(offered)).await
@@ -73,8 +78,7 @@ impl RedisStore {
     }
 
     pub(super) async fn unregister_worker(&self, worker: &WorkerId) -> Result<u64, StoreError> {
-        let offers = self.worker_record(worker).await?.map(|record| record.offers).unwrap_or_default();
-        let functions: Vec<FunctionKey> = offers.into_iter().map(|offer| offer.function).collect();
+        let functions: Vec<FunctionKey> = self.known_offers(worker).await?.into_iter().map(|offer| offer.function).collect();
         self.let_go(worker, &functions).await.map_err(half_done)
     }
 
@@ -86,7 +90,10 @@ impl RedisStore {
             command("ZREM", &[self.shared.keys.heartbeats().as_str(), worker.as_str()]),
             command("HDEL", &[self.shared.keys.workers().as_str(), worker.as_str()]),
         ];
-        done(self.shared.link.ask_all(&remove).await?)?;
+        let keys = [self.shared.keys.heartbeats(), self.shared.keys.workers()];
+        for (key, removed) in keys.iter().zip(self.shared.link.ask_all(&remove).await?) {
+            done([removed]).map_err(|error| of_key(error, key))?;
+        }
         self.shared.news.forget_worker(worker);
         self.shared.said.forget(worker);
         self.shared.incarnation.left(worker);
@@ -99,14 +106,30 @@ impl RedisStore {
         let (heartbeats, silent_since) = (self.shared.keys.heartbeats(), self.silent_since().to_string());
         let limit = limit.to_string();
         let ask = command("ZRANGEBYSCORE", &[heartbeats.as_str(), "-inf", &silent_since, "WITHSCORES", "LIMIT", "0", &limit]);
-        let silent: Vec<(String, f64)> = read(self.shared.link.ask(&ask).await?)?;
-        silent.into_iter().map(|(worker, heard)| Ok((instant(heard) + REMEMBERED_FOR, read_worker_id(&worker)?))).collect()
+        let asked = self.shared.link.ask(&ask).await.and_then(read::<Vec<(Vec<u8>, f64)>>);
+        let (mut silent, mut no_workers) = (Vec::new(), Vec::new());
+        for (worker, heard) in self.shared.or_pass_over(&heartbeats, asked, Vec::new())? {
+            match read_worker_id(&worker) {
+                Some(worker) => silent.push((instant(heard) + REMEMBERED_FOR, worker)),
+                None => no_workers.push(worker),
+            }
+        }
+        // A line that names no worker would be due forever.
+        if !no_workers.is_empty() {
+            no_workers.iter().for_each(|member| self.shared.pass_over(&heartbeats, member, "no worker has such a name; it is removed"));
+            let mut remove = command("ZREM", &[&heartbeats]);
+            remove.arg(&no_workers);
+            self.shared.link.ask(&remove).await?;
+        }
+        Ok(silent)
     }
 
     /// When the next worker will have been silent for too long, if none of them is heard again.
     pub(crate) async fn next_silence(&self) -> Result<Option<Timestamp>, StoreError> {
-        let ask = command("ZRANGE", &[self.shared.keys.heartbeats().as_str(), "0", "0", "WITHSCORES"]);
-        let first: Vec<(String, f64)> = read(self.shared.link.ask(&ask).await?)?;
+        let heartbeats = self.shared.keys.heartbeats();
+        let ask = command("ZRANGE", &[heartbeats.as_str(), "0", "0", "WITHSCORES"]);
+        let asked = self.shared.link.ask(&ask).await.and_then(read::<Vec<(Vec<u8>, f64)>>);
+        let first = self.shared.or_pass_over(&heartbeats, asked, Vec::new())?;
         Ok(first.first().map(|(_, heard)| instant(*heard) + REMEMBERED_FOR))
     }
 
@@ -117,8 +140,7 @@ impl RedisStore {
         if !self.is_silent(worker, silent_since).await? {
             return Ok(false);
         }
-        let offers = self.worker_record(worker).await?.map(|record| record.offers).unwrap_or_default();
-        let functions: Vec<FunctionKey> = offers.into_iter().map(|offer| offer.function).collect();
+        let functions: Vec<FunctionKey> = self.known_offers(worker).await?.into_iter().map(|offer| offer.function).collect();
         if !self.withdraw_from_all(worker, &functions, Some(silent_since)).await? {
             return Ok(false);
         }
@@ -153,7 +175,14 @@ impl RedisStore {
         let rooms: Vec<_> = from.iter().flat_map(|function| self.partitions(function)).collect();
         let withdrawn = rooms.iter().map(|room| async move {
             let keys = &room.keys;
-            let reply = self.shared.link.run(&scripts::WITHDRAW, &[&keys.definition, &keys.workers], arguments).await?;
+            let reply = match self.shared.link.run(&scripts::WITHDRAW, &[&keys.definition, &keys.workers], arguments).await {
+                // One function's trouble keeps no worker from leaving the others.
+                Err(error) if is_odd(&error) => {
+                    self.shared.pass_over(&keys.workers, b"", self.explain(room, error).await);
+                    return Ok(true);
+                }
+                reply => reply?,
+            };
             let (word,): (String,) = read(reply)?;
             Ok::<_, StoreError>(word == "withdrawn")
         });
@@ -172,10 +201,31 @@ impl RedisStore {
         try_join_all(leave).await.map(drop)
     }
 
+    /// What a worker said when it registered. A record that cannot be read counts as none: the worker registers again.
     async fn worker_record(&self, worker: &WorkerId) -> Result<Option<WorkerRecord>, StoreError> {
-        let ask = command("HGET", &[self.shared.keys.workers().as_str(), worker.as_str()]);
-        let record: Option<Vec<u8>> = read(self.shared.link.ask(&ask).await?)?;
-        record.map(|record| WorkerRecord::read(&record)).transpose()
+        let text = self.worker_text(worker).await?;
+        Ok(text.and_then(|text| self.readable_worker(worker, &text)))
+    }
+
+    async fn worker_text(&self, worker: &WorkerId) -> Result<Option<Vec<u8>>, StoreError> {
+        let key = self.shared.keys.workers();
+        let ask = command("HGET", &[key.as_str(), worker.as_str()]);
+        self.shared.link.ask(&ask).await.and_then(read).map_err(|error| of_key(error, &key))
+    }
+
+    pub(super) fn readable_worker(&self, worker: &WorkerId, text: &[u8]) -> Option<WorkerRecord> {
+        let record = WorkerRecord::read(text);
+        record.inspect_err(|error| self.shared.pass_over(&self.shared.keys.workers(), worker.as_str().as_bytes(), error)).ok()
+    }
+
+    /// What a worker offers, as far as it may stand with functions: all that are known, if its record cannot be read.
+    async fn known_offers(&self, worker: &WorkerId) -> Result<Vec<OfferRecord>, StoreError> {
+        let Some(text) = self.worker_text(worker).await? else { return Ok(Vec::new()) };
+        if let Some(record) = self.readable_worker(worker, &text) {
+            return Ok(record.offers);
+        }
+        let functions = self.functions_in_set().await?;
+        Ok(functions.into_iter().map(|function| OfferRecord { function, concurrency: None }).collect())
     }
 
     /// What a worker on the list offers.
@@ -190,22 +240,25 @@ impl RedisStore {
     /// All workers, by id.
     pub(crate) async fn list_workers(&self) -> Result<Vec<WorkerView>, StoreError> {
         let now = self.shared.now();
-        let ask = [
-            command("HGETALL", &[self.shared.keys.workers()]),
-            command("ZRANGE", &[self.shared.keys.heartbeats().as_str(), "0", "-1", "WITHSCORES"]),
-        ];
-        let mut replies = self.shared.link.ask_all(&ask).await?.into_iter();
-        let records: BTreeMap<String, Vec<u8>> = next(&mut replies)?;
-        let heartbeats: HashMap<String, f64> = next(&mut replies)?;
+        let (records, heartbeats) = (self.shared.keys.workers(), self.shared.keys.heartbeats());
+        let ask = [command("HGETALL", &[&records]), command("ZRANGE", &[heartbeats.as_str(), "0", "-1", "WITHSCORES"])];
+        let mut replies = self.shared.link.ask_apart(&ask).await.into_iter();
+        let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
+        let records: BTreeMap<Vec<u8>, Vec<u8>> = self.shared.or_pass_over(&records, next().and_then(read), BTreeMap::new())?;
+        let heartbeats: HashMap<Vec<u8>, f64> = self.shared.or_pass_over(&heartbeats, next().and_then(read), HashMap::new())?;
         let running = self.running_by_worker().await?;
         let mut workers = Vec::with_capacity(records.len());
         for (worker, record) in records {
             // One without a heartbeat is just being removed, or has not quite registered yet.
             let Some(last_heartbeat) = heartbeats.get(&worker).copied().map(instant) else { continue };
-            let record = WorkerRecord::read(&record)?;
+            let Some(worker_id) = read_worker_id(&worker) else {
+                self.shared.pass_over(&self.shared.keys.workers(), &worker, "no worker has such a name; HDEL removes it");
+                continue;
+            };
+            let Some(record) = self.readable_worker(&worker_id, &record) else { continue };
             workers.push(WorkerView {
-                running: running.get(&worker).copied().unwrap_or(0),
-                worker_id: read_worker_id(&worker)?,
+                running: running.get(worker_id.as_str()).copied().unwrap_or(0),
+                worker_id,
                 kind: record.kind,
                 functions: record.offers.into_iter().map(|offer| offer.function).collect(),
                 registered_at: record.registered_at,
@@ -224,7 +277,7 @@ impl RedisStore {
         for partition in self.all_partitions().await? {
             let records = match self.running(&partition).await {
                 // One function's trouble hides no worker.
-                Err(StoreError::Unavailable(StoreTrouble::WrongType(_))) => continue,
+                Err(error) if self.shared.is_local(&error) => continue,
                 records => records?,
             };
             for holder in records.iter().filter_map(|record| record.call.holder.as_ref()) {
@@ -260,6 +313,6 @@ fn latest_of_each(offers: Vec<Offer>) -> (Vec<OfferRecord>, Vec<FunctionDefiniti
     latest.into_iter().map(record).unzip()
 }
 
-fn read_worker_id(text: &str) -> Result<WorkerId, StoreError> {
-    WorkerId::new(text).map_err(|error| StoreError::Corrupt(format!("a worker on the list: {error}")))
+fn read_worker_id(name: &[u8]) -> Option<WorkerId> {
+    WorkerId::new(std::str::from_utf8(name).ok()?).ok()
 }

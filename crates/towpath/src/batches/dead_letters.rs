@@ -6,6 +6,7 @@ use std::time::Duration;
 use towpath_core::batch::{BatcherId, DeadLetter, ReplayReply};
 use towpath_core::inspect::{CursorPage, DeadLetterQuery};
 use towpath_core::names::{BatchId, BatcherName};
+use towpath_core::store::StoreError;
 
 use super::BatchError;
 use crate::Towpath;
@@ -84,8 +85,15 @@ impl DeadLetters {
                 break;
             }
             let own = after.take().filter(|_| wanted == Some(name.as_str()));
-            let found =
-                self.towpath.batch_store()?.dead_letters(&id, &DeadLetterQuery { after: own, limit: room, ..query.clone() }).await?;
+            let own_query = DeadLetterQuery { after: own, limit: room, ..query.clone() };
+            let found = match self.towpath.batch_store()?.dead_letters(&id, &own_query).await {
+                // One batcher's trouble hides no other. Asked for alone, it is told.
+                Err(error @ StoreError::Corrupt(_)) if self.batcher.is_none() => {
+                    tracing::warn!(batcher = %name, %error, "dead letters of a batcher cannot be listed");
+                    continue;
+                }
+                found => found?,
+            };
             page.items.extend(found.items.into_iter().map(|letter| (name.clone(), letter)));
             if let Some(next) = found.next {
                 page.next = Some(cursor(&name, Some(&next.0)));
@@ -98,8 +106,13 @@ impl DeadLetters {
     /// One of them, and whose it is.
     pub async fn show(&self, id: &BatchId) -> Result<Option<(BatcherName, DeadLetter)>, BatchError> {
         for (name, batcher) in self.batchers().await? {
-            if let Some(letter) = self.towpath.batch_store()?.dead_letter(&batcher, id).await? {
-                return Ok(Some((name, letter)));
+            match self.towpath.batch_store()?.dead_letter(&batcher, id).await {
+                Err(StoreError::Corrupt(_)) if self.batcher.is_none() => {} // a list has told of it
+                letter => {
+                    if let Some(letter) = letter? {
+                        return Ok(Some((name, letter)));
+                    }
+                }
             }
         }
         Ok(None)

@@ -1,6 +1,6 @@
 //! The batchers that are known: what this process was told, under what is kept for all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub struct PutBatcher {
 pub(crate) struct KnownBatchers {
     here: Mutex<BTreeMap<BatcherName, SettingsPatch>>,
     read: Mutex<Option<Read>>,
+    /// Versions of settings that cannot be used, which the log was told of.
+    told: Mutex<BTreeSet<(BatcherName, u64)>>,
 }
 
 #[derive(Clone, Debug)]
@@ -136,14 +138,23 @@ impl Batchers {
         let mut known = BTreeMap::new();
         for name in names {
             // A name may stand here twice; the second time nothing of it is left to be read.
-            known.entry(name).or_insert_with_key(|name| joined(name.clone(), here.get(name), stored.remove(name)));
+            known.entry(name).or_insert_with_key(|name| {
+                let is_news = |version| lock(&self.known().told).insert((name.clone(), version));
+                joined(name.clone(), here.get(name), stored.remove(name), is_news)
+            });
         }
         Ok(known)
     }
 }
 
 /// What is kept goes above what this process was told. What cannot be used is left out and said: work goes on under the rest.
-fn joined(name: BatcherName, here: Option<&SettingsPatch>, stored: Option<StoredBatcher>) -> KnownBatcher {
+/// `is_news`: whether the log was not told yet of settings of this version.
+fn joined(
+    name: BatcherName,
+    here: Option<&SettingsPatch>,
+    stored: Option<StoredBatcher>,
+    is_news: impl FnOnce(u64) -> bool,
+) -> KnownBatcher {
     let mut settings = Settings::of(&name);
     if let Some(patch) = here {
         settings = settings.clone().patched(patch).unwrap_or_else(|error| {
@@ -156,7 +167,10 @@ fn joined(name: BatcherName, here: Option<&SettingsPatch>, stored: Option<Stored
         version = stored.version;
         match read_kept(&name, stored.settings.as_bytes()).and_then(|read| Ok((patched(&settings, &read)?, read))) {
             Ok((joined, read)) => (settings, patch) = (joined, Some(read)),
-            Err(error) => tracing::error!(batcher = %name, error, "the settings that are kept cannot be used"),
+            Err(error) if is_news(version) => {
+                tracing::error!(batcher = %name, error, "the settings that are kept cannot be used; put them again");
+            }
+            Err(_known) => {}
         }
     }
     KnownBatcher { name, settings: Arc::new(settings), stored: patch, version }

@@ -1,0 +1,138 @@
+//! Bad things that a neighbour may put under Towpath's names, as tables.
+
+/// Bad things, each as the Lua that plants it. `F` stands for the hash tag of a function that has this trouble, `B` for the keys of a batcher.
+pub(crate) const PLANTED: &[(&str, &str)] = &[
+    // The set of functions.
+    ("functions: junk", "call('SADD', 'towpath:functions', 'junk')"),
+    ("functions: not UTF-8", "call('SADD', 'towpath:functions', '__global__\\n\\255\\254')"),
+    ("functions: huge", "call('SADD', 'towpath:functions', string.rep('x', 3000000))"),
+    ("functions: wrong type", "swap('towpath:functions')"),
+    // Workers and their heartbeats.
+    ("workers: junk", "call('HSET', 'towpath:workers', 'w-bad', 'junk'); call('ZADD', 'towpath:heartbeats', 1, 'w-bad')"),
+    ("workers: alive and junk", "call('HSET', 'towpath:workers', 'w-bad', '\\255'); call('ZADD', 'towpath:heartbeats', '+inf', 'w-bad')"),
+    ("workers: name not UTF-8", "call('HSET', 'towpath:workers', '\\255', '{}'); call('ZADD', 'towpath:heartbeats', 1, '\\255')"),
+    ("workers: huge", "call('HSET', 'towpath:workers', string.rep('x', 3000000), string.rep('{', 3000000))"),
+    ("workers: wrong type", "swap('towpath:workers')"),
+    ("heartbeats: junk", "call('ZADD', 'towpath:heartbeats', 1, 'no worker\\n', '-inf', '', '+inf', 'a b\\t')"),
+    ("heartbeats: not UTF-8", "call('ZADD', 'towpath:heartbeats', 1, '\\255\\254')"),
+    ("heartbeats: wrong type", "swap('towpath:heartbeats')"),
+    // The keys of one function.
+    ("function: junk", "call('HSET', 'towpath:function:F', 'definition', 'junk')"),
+    ("function: not UTF-8", "call('HSET', 'towpath:function:F', 'definition', '\\255', 'shards', '\\255', 'max_backlog', '\\255')"),
+    ("function: wrong type", "swap('towpath:function:F')"),
+    ("function workers: not UTF-8", "call('ZADD', 'towpath:workers:F', 1, '\\255', '+inf', '')"),
+    ("function workers: wrong type", "swap('towpath:workers:F')"),
+    ("calls: junk", "call('HSET', 'towpath:calls:F', 'c-bad', 'junk', '\\255', '\\254', 'c-long', '3Q\\t1')"),
+    ("calls: wrong type", "swap('towpath:calls:F')"),
+    ("queue: junk", "call('ZADD', 'towpath:queue:F', 1, '\\255', 2, 'no call', '+inf', 'z', '-inf', '')"),
+    ("queue: wrong type", "swap('towpath:queue:F')"),
+    ("running: junk", "call('ZADD', 'towpath:running:F', 1, '\\255', 2, '', '+inf', 'z')"),
+    ("running: wrong type", "swap('towpath:running:F')"),
+    ("delayed: junk", "call('ZADD', 'towpath:delayed:F', 1, '\\255', 2, '', '+inf', 'z')"),
+    ("delayed: wrong type", "swap('towpath:delayed:F')"),
+    ("deadlines: junk", "call('ZADD', 'towpath:deadlines:F', 1, '\\255', 2, '', '-inf', 'z')"),
+    ("deadlines: wrong type", "swap('towpath:deadlines:F')"),
+    ("dead: junk", "call('ZADD', 'towpath:dead:F', 1, '\\255', 2, '', '+inf', 'z')"),
+    ("dead: wrong type", "swap('towpath:dead:F')"),
+    ("exported: junk", "call('ZADD', 'towpath:exported:F', 1, '\\255', 2, '')"),
+    ("exported: wrong type", "swap('towpath:exported:F')"),
+    ("parked: wrong type", "swap('towpath:parked:F')"),
+    ("held: wrong type", "swap('towpath:held:F:w-1')"),
+    ("owed: wrong type", "swap('towpath:owed:F')"),
+    ("legacy: wrong type", "swap('towpath:legacy:F')"),
+    ("buckets: junk", "call('ZADD', 'towpath:buckets:F', '+inf', '\\255', 1, '')"),
+    ("buckets: a bucket of a wrong type", "call('ZADD', 'towpath:buckets:F', '+inf', 'b'); call('SET', 'towpath:ended:F:b', 'x')"),
+    ("buckets: a list of a wrong type", "call('ZADD', 'towpath:buckets:F', '+inf', 'b'); call('SET', 'towpath:listed:F:b', 'x')"),
+    ("buckets: wrong type", "swap('towpath:buckets:F')"),
+    ("stream: wrong type", "swap('function:stream:__global__:bad')"),
+    ("registry: wrong type", "swap('function:bad')"),
+    ("registry: not UTF-8", "call('SADD', 'function:bad', '\\255')"),
+    // Claims that wait, the configuration, the seeds' configuration.
+    ("claim: junk", "call('SET', 'towpath:claim:w-1', '1\\tp\\t99999999999999999999\\t1')"),
+    ("claim: wrong type", "call('DEL', 'towpath:claim:w-1'); call('RPUSH', 'towpath:claim:w-1', 'x')"),
+    ("configuration: wrong type", "swap('towpath:config')"),
+    ("configuration: junk", "call('HSET', 'towpath:config', 'version', 'junk', 'updated_at', '', 'ours', '\\255')"),
+    ("seeds' configuration: wrong type", "call('RPUSH', 'function:global_config', 'x')"),
+    ("seeds' configuration: junk", "call('SET', 'function:global_config', '\\255')"),
+    ("losses: wrong type", "swap('towpath:losses')"),
+    // Locks.
+    ("lock: counter of a wrong type", "swap_other('n8n-lock-bad')"),
+    ("lock: counter junk", "call('SET', 'n8n-lock-bad', '\\255')"),
+    ("lock: identity of a wrong type", "swap_other('n8n-lock-bad:meta')"),
+    ("lock: record junk", "call('SET', 'towpath:{n8n-lock-bad}:s', 'junk')"),
+    ("lock: record of a wrong type", "swap_other('towpath:{n8n-lock-bad}:s')"),
+    ("lock: queue of a wrong type", "swap('towpath:{n8n-lock-bad}:w')"),
+    ("lock: queue junk", "call('ZADD', 'towpath:{n8n-lock-bad}:w', 1, '\\255'); call('ZADD', 'towpath:{n8n-lock-bad}:d', '+inf', '\\255')"),
+    ("locks index: junk", "call('ZADD', 'towpath:lock:index', 1, '', 2, 'a\\nb', 3, string.rep('x', 3000000))"),
+    ("locks index: not UTF-8", "call('ZADD', 'towpath:lock:index', 1, '\\255')"),
+    ("locks index: wrong type", "swap('towpath:lock:index')"),
+    ("locks used: junk", "call('ZADD', 'towpath:lock:used', '+inf', '\\255', '+inf', 'junk', '+inf', 'sem:', '+inf', 'lock:\\n')"),
+    ("locks used: wrong type", "swap('towpath:lock:used')"),
+    ("execution: wrong type", "swap_other('towpath:lock:exec:e-bad')"),
+    // Semaphores and read/write locks.
+    ("permit: leases of a wrong type", "swap('towpath:{sem:bad}:p')"),
+    ("permit: rows of a wrong type", "swap('towpath:{sem:bad}:q')"),
+    ("permit: row junk", "call('HSET', 'towpath:{sem:bad}:q', 'w-bad', 'junk')"),
+    ("permit: lease without a row", "call('ZADD', 'towpath:{sem:bad}:p', '+inf', '\\255')"),
+    ("permit: queue of a wrong type", "swap('towpath:{sem:bad}:w')"),
+    ("permit: numbers of a wrong type", "swap('towpath:{sem:bad}:x')"),
+    ("permit: of a read/write lock", "swap('towpath:{rw:bad}:q')"),
+    // Batches.
+    ("batchers: junk", "call('HSET', 'towpath:batchers', 'bad', 'junk', 'worse', '1 1 {', '\\255', '1 1 {}')"),
+    ("batchers: not UTF-8", "call('HSET', 'towpath:batchers', 'bad', '1 1 \\255')"),
+    ("batchers: wrong type", "swap('towpath:batchers')"),
+    ("batchers: version junk", "call('HSET', 'towpath:batchers', '', 'junk')"),
+    ("batch: deadlines of a wrong type", "swap('Bdue')"),
+    ("batch: open batches of a wrong type", "swap('Bfirst')"),
+    ("batch: flights of a wrong type", "swap('Bfly')"),
+    ("batch: dead letters of a wrong type", "swap('Bdlq')"),
+    ("batch: dead letter junk", "call('RPUSH', 'Bdlq', '\\255')"),
+    ("batch: count of a wrong type", "swap_other('Bn')"),
+    // Limits.
+    ("limit: its key of a wrong type", "swap_keys('towpath:{n8n-ratelimit-bad}:*')"),
+    ("limits index: junk", "for i = 1, 300 do call('ZADD', 'towpath:limit:index:{limits}', 0, 'a' .. i) end"),
+    ("limits index: wrong type", "swap('towpath:limit:index:{limits}')"),
+    ("limits index: not UTF-8", "for i = 1, 200 do call('ZADD', 'towpath:limit:index:{limits}', 0, 'a\\255' .. i) end"),
+];
+
+/// What each planting may use. A key that is swapped is put aside.
+pub(crate) const WORDS: &str = "
+local call = redis.call
+local function aside(key) if call('EXISTS', key) == 1 then call('RENAME', key, 'aside:' .. key) end end
+function swap(key) aside(key); call('SET', key, 'of another program') end
+function swap_other(key) aside(key); call('RPUSH', key, 'of another program') end
+function swap_keys(pattern) for _, key in ipairs(call('KEYS', pattern)) do swap_other(key) end end
+";
+
+/// Moves that meet a key of a wrong type: the Lua that plants it, the key that the error must name, and the move.
+pub(crate) const REFUSED: &[(&str, &str, &str)] = &[
+    ("swap('towpath:calls:F')", "towpath:calls:F", "submit"),
+    ("swap('towpath:queue:F')", "towpath:queue:F", "submit"),
+    ("swap('towpath:deadlines:F')", "towpath:deadlines:F", "submit"),
+    ("swap('towpath:function:F')", "towpath:function:F", "submit"),
+    ("swap('towpath:function:F')", "towpath:function:F", "find"),
+    ("swap('towpath:function:F')", "towpath:function:F", "define"),
+    ("swap('towpath:function:F')", "towpath:function:F", "claim"),
+    ("swap('towpath:functions')", "towpath:functions", "define"),
+    ("swap('towpath:workers:F')", "towpath:workers:F", "register"),
+    ("swap('towpath:workers:F')", "towpath:workers:F", "forget"),
+    ("swap('towpath:workers:F')", "towpath:workers:F", "find"),
+    ("swap('towpath:workers')", "towpath:workers", "register"),
+    ("swap('towpath:workers')", "towpath:workers", "heartbeat"),
+    ("swap('towpath:heartbeats')", "towpath:heartbeats", "heartbeat"),
+    ("swap('towpath:held:F:w-1')", "towpath:held:F:w-1", "claim"),
+    ("swap('towpath:running:F')", "towpath:running:F", "claim"),
+    ("swap('towpath:buckets:F')", "towpath:buckets:F", "complete"),
+    ("swap('towpath:calls:F')", "towpath:calls:F", "call"),
+    ("swap('towpath:calls:F')", "towpath:calls:F", "cancel"),
+    ("swap('towpath:running:F')", "towpath:running:F", "calls"),
+    ("swap('towpath:config')", "towpath:config", "config"),
+    ("swap('towpath:config')", "towpath:config", "set_config"),
+    ("swap_other('n8n-lock-bad')", "n8n-lock-bad", "lock"),
+    ("swap_other('towpath:{n8n-lock-bad}:s')", "towpath:{n8n-lock-bad}:s", "lock"),
+    ("swap('towpath:{sem:bad}:q')", "towpath:{sem:bad}:q", "permit"),
+    ("swap_other('towpath:{n8n-ratelimit-bad}:hourly')", "towpath:{n8n-ratelimit-bad}:", "limit"),
+    ("swap('towpath:{batch:bad:0}:due')", "towpath:{batch:bad:0}:due", "ingest"),
+    ("swap('towpath:{batch:bad:0}:dlq')", "towpath:{batch:bad:0}:dlq", "dead letters"),
+    ("swap('towpath:batchers')", "towpath:batchers", "put batcher"),
+];
