@@ -9,6 +9,7 @@
 //! | [`mod@suite`] | the list of all cases, and the macro that makes a named test of each |
 //! | [`mod@differential`] | random operations on the model and a store, which must agree |
 //! | [`mod@limits_differential`] | the same for limits, in microseconds |
+//! | [`mod@runs_differential`] | the same for runs of workflows |
 //! | [`mod@histories`] | random clients of locks, judged without the model |
 //! | [`dump`] | all that a store shows, in one comparable piece |
 //!
@@ -32,6 +33,7 @@ pub mod dump;
 pub mod histories;
 pub mod limits_differential;
 pub mod model;
+pub mod runs_differential;
 pub mod suite;
 pub mod waiting;
 pub mod words;

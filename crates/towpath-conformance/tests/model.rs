@@ -10,6 +10,7 @@ towpath_conformance::limits_differential!(ModelBackend, operations = 12_000);
 towpath_conformance::old_callers_suite!(ModelBackend);
 towpath_conformance::batches_suite!(ModelBackend);
 towpath_conformance::runs_suite!(ModelBackend);
+towpath_conformance::runs_differential!(ModelBackend, seeds = 20, operations = 300);
 
 towpath_conformance::lock_differential!(ModelBackend, OldCallers::None, seeds = 100, operations = 200);
 towpath_conformance::lock_differential!(ModelBackend, OldCallers::Some, seeds = 100, operations = 200);

@@ -88,6 +88,7 @@ impl ModelStore {
         let mut records = self.lock().records.clone();
         // The count of changes is a process's own; whoever starts at 0 shall see that there is something to see.
         records.function_changes = u64::from(!records.functions.is_empty());
+        records.runs.reopen();
         Self::with(Arc::clone(&self.shared.clock), records)
     }
 

@@ -167,7 +167,7 @@ fn claim(tx: &mut Tx<'_>, want: &ClaimRuns) -> Moved<Vec<ClaimedRun>> {
     let new_first = (tx.memory.run_claims + 1).is_multiple_of(NEW_FIRST_EVERY);
     let queues = if new_first { [1, 0] } else { [0, 1] };
     let mut claimed = Vec::new();
-    for (queue, place) in queues.iter().flat_map(|queue| want.places.iter().map(move |place| (queue, place))) {
+    for (place, queue) in want.places.iter().flat_map(|place| queues.map(|queue| (place, queue))) {
         let left = want.max.saturating_sub(u32::try_from(claimed.len()).unwrap_or(u32::MAX));
         for run_id in rows::ids(tx.conn, QUEUED, (place.stream(), queue, left))? {
             let claim = RunCommand::Claim { worker: want.worker.clone(), idle: want.idle };

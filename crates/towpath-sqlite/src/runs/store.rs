@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rusqlite::Connection;
 use towpath_core::lock::Fence;
 use towpath_core::names::{BuildId, WorkerId};
 use towpath_core::payload::Payload;
@@ -15,6 +16,23 @@ use towpath_core::store::{
 
 use super::rows;
 use crate::store::SqliteStore;
+use crate::trouble::Moved;
+
+impl SqliteStore {
+    /// Reads rows of a run. There are none once its retention is over, whether or not they are still in the file.
+    async fn read_kept<T: Send + 'static>(
+        &self,
+        run_id: &RunId,
+        mut read: impl FnMut(&Connection, &RunId) -> Moved<Vec<T>> + Send + 'static,
+    ) -> Result<Vec<T>, StoreError> {
+        let (run_id, now) = (run_id.clone(), self.clock.now());
+        self.read(move |conn| match rows::load(conn, &run_id)? {
+            Some(run) if !run.is_gone(now) => read(conn, &run_id),
+            _gone => Ok(Vec::new()),
+        })
+        .await
+    }
+}
 
 #[async_trait]
 impl RunStore for SqliteStore {
@@ -102,18 +120,15 @@ impl RunStore for SqliteStore {
     }
 
     async fn journal(&self, run_id: &RunId, from: u64, bytes_max: usize) -> Result<Vec<JournalEntry>, StoreError> {
-        let run_id = run_id.clone();
-        self.read(move |conn| rows::journal(conn, &run_id, from, bytes_max)).await
+        self.read_kept(run_id, move |conn, run_id| rows::journal(conn, run_id, from, bytes_max)).await
     }
 
     async fn facts(&self, run_id: &RunId, after: u64) -> Result<Vec<Fact>, StoreError> {
-        let run_id = run_id.clone();
-        self.read(move |conn| rows::facts(conn, &run_id, after)).await
+        self.read_kept(run_id, move |conn, run_id| rows::facts(conn, run_id, after)).await
     }
 
     async fn published(&self, run_id: &RunId) -> Result<Vec<(Arc<str>, Payload)>, StoreError> {
-        let run_id = run_id.clone();
-        self.read(move |conn| rows::published(conn, &run_id)).await
+        self.read_kept(run_id, rows::published).await
     }
 
     async fn run_closed(&self, run_id: &RunId, wait: Duration) -> Result<(), StoreError> {

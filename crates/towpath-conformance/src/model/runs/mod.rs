@@ -1,8 +1,8 @@
 //! Runs of workflows.
 //!
 //! - Each move is [`run::step`](towpath_core::run::step) on the header; header and rows are written within the transition.
-//! - Runs are claimed in the order in which they came into their queue. A claim looks at runs that were begun first, and every eighth time
-//!   at new ones first.
+//! - A claim goes from place to place, in the order in which they are named. In a place it looks at runs that were begun first, and every
+//!   eighth time at new ones first; in each of the two queues, in the order in which runs came into it.
 //! - A start is judged by its id first and then by its reference. The input decides whether it is the same start.
 //! - A post that its run refuses for good (there is no such run, or it has closed) has been sent; one to a full inbox stays.
 
@@ -169,13 +169,14 @@ impl RunRecords {
     /// Ready runs of these places, in the order in which they are claimed.
     fn ready(&self, places: &[RunPlace], first: RunQueue) -> Vec<RunId> {
         let queue = |record: &RunRecord| match record.run.standing() {
-            Standing::Queued(queue) if places.contains(&record.run.place) => Some(queue),
+            Standing::Queued(queue) => Some((places.iter().position(|place| *place == record.run.place)?, queue)),
             _other => None,
         };
         let queued = self.runs.values().filter_map(|record| Some((queue(record)?, record)));
-        let mut ready: Vec<_> = queued.map(|(queue, record)| (queue != first, record.turn, record.run.run_id.clone())).collect();
+        let mut ready: Vec<_> =
+            queued.map(|((place, queue), record)| (place, queue != first, record.turn, record.run.run_id.clone())).collect();
         ready.sort();
-        ready.into_iter().map(|(_, _, run_id)| run_id).collect()
+        ready.into_iter().map(|(_, _, _, run_id)| run_id).collect()
     }
 
     fn claim(&mut self, want: &ClaimRuns, now: Timestamp) -> Vec<ClaimedRun> {

@@ -61,6 +61,11 @@ impl RunRecord {
 }
 
 impl RunRecords {
+    /// Another process counts its own claims.
+    pub(in crate::model) fn reopen(&mut self) {
+        self.claims = 0;
+    }
+
     /// Removes the runs whose retention is over. Their references are free from then on.
     pub(in crate::model) fn remove_gone(&mut self, now: Timestamp) {
         for (gone, _) in self.runs.extract_if(.., |_, record| record.run.is_gone(now)) {
