@@ -208,10 +208,10 @@ impl Pair {
         if op.detail % 2 == 1 {
             run = run.known_as(&format!("ref-{}", op.run / 2));
         }
-        if op.detail % 5 == 0 {
+        if op.detail.is_multiple_of(5) {
             run = run.with_input("other");
         }
-        if op.detail % 7 == 0 {
+        if op.detail.is_multiple_of(7) {
             let click = op.detail.is_multiple_of(2).then(|| reference("click"));
             run = run.with_event(NewEvent { reference: click, ..event("paid", "1") });
         }
@@ -293,7 +293,7 @@ impl Pair {
             20 => Then::BackOff { cause: BlockCause::Panicked, build: Some(build("b")), delay: seconds(4) },
             _stays => Then::Stay,
         };
-        let consumes = op.detail % 3 == 0;
+        let consumes = op.detail.is_multiple_of(3);
         let events = facts.iter().filter(|fact| matches!(fact.kind, FactKind::Event { .. })).count();
         let commit = Commit {
             owner: if op.detail == 10 { worker_id("w9") } else { run.owner.clone().unwrap_or_else(|| worker_id("w9")) },
@@ -327,7 +327,7 @@ impl Pair {
     }
 
     async fn send(&mut self, op: Op) -> Result<String, String> {
-        let name = if op.detail % 3 == 0 { "other" } else { "paid" };
+        let name = if op.detail.is_multiple_of(3) { "other" } else { "paid" };
         let click = (op.detail > 7).then(|| reference("click"));
         let sent = NewEvent { reference: click, ..event(name, "2") };
         let (model, store) = self.sides();
