@@ -80,7 +80,13 @@ async fn of_batcher(app: &App, known: &KnownBatcher, functions: &[FunctionView])
 /// What a person on call should know, with what to do; nothing when nothing waits yet.
 pub(super) fn problem(wait: &WaitBody) -> Option<String> {
     let (name, count) = (&wait.name, wait.waiting);
-    let what = if wait.kind == "batcher" { "batches" } else { "calls" };
+    let what = match (wait.kind.as_str(), count) {
+        ("batcher", 1) => "batch",
+        ("batcher", _) => "batches",
+        (_, 1) => "call",
+        _ => "calls",
+    };
+    let waits = if count == 1 { "waits" } else { "wait" };
     let why = match (&wait.function, &wait.policy, &wait.scope) {
         (Some(function), _, _) => {
             format!("the function '{function}' is not known: start a worker that serves it, or give the batcher another target")
@@ -90,5 +96,5 @@ pub(super) fn problem(wait: &WaitBody) -> Option<String> {
         ),
         _ => return None,
     };
-    (count > 0).then(|| format!("{count} {what} of '{name}' wait because {why}"))
+    (count > 0).then(|| format!("{count} {what} of '{name}' {waits} because {why}"))
 }

@@ -54,7 +54,7 @@ async fn a_rate_whose_policy_is_not_there_is_refused_and_one_that_is_removed_is_
     let wait = |kind: &str, waiting: u64| json!({ "kind": kind, "name": "send", "reason": "policy_not_found", "policy": "calm", "scope": "send", "waiting": waiting });
     assert_eq!(health["waits"], json!([wait("function", 1), wait("batcher", 0)]));
     let problem = health["problems"][0].as_str().unwrap();
-    assert!(problem.starts_with("1 calls of 'send' wait because there is no policy 'calm'"), "{problem}");
+    assert!(problem.starts_with("1 call of 'send' waits because there is no policy 'calm'"), "{problem}");
     put(&server, "send", "sliding_log", 2, 3_600_000).await;
     assert_eq!(worker.claim_one().await["call_id"], "s-1");
     assert_eq!(server.get("/v1/health").await.with(200)["waits"], json!([]));

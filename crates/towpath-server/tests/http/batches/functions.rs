@@ -19,7 +19,7 @@ async fn a_batch_whose_function_is_not_known_waits_and_health_says_so() {
     let health = server.get("/v1/health").await.with(200);
     assert_eq!((&health["status"], &health["waits"]), (&json!("degraded"), &json!([wait(1)])));
     let problem = health["problems"][0].as_str().unwrap();
-    assert!(problem.contains("1 batches of 'orders' wait") && problem.contains("'ship' is not known"), "{problem}");
+    assert!(problem.contains("1 batch of 'orders' waits") && problem.contains("'ship' is not known"), "{problem}");
     let worker = server.pull_worker(json!([{ "name": "ship" }])).await;
     let call = worker.claim_one().await;
     assert_eq!((&call["params"]["messages"], &call["params"]["meta"]["attempt"]), (&json!([{ "id": "anna" }]), &json!(1)));
