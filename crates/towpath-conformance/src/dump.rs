@@ -62,7 +62,7 @@ impl BatchDump {
         loop {
             let page = sure(store.open_batches(batcher, after, DUMP_PAGE).await);
             for view in page.items {
-                let whole = sure(store.open_batch(batcher, &view.key).await).expect("what is listed can be looked at");
+                let whole = sure(store.open_batch(batcher, &view.key, 0).await).expect("what is listed can be looked at");
                 assert_eq!(whole.open, view.open, "one batch, seen twice");
                 open.push(whole);
             }

@@ -342,6 +342,7 @@ macro_rules! every_case {
             locks_lease {
                 a_dead_holder_is_followed_at_the_end_of_its_lease_and_not_before
                 a_renewal_counts_from_now
+                a_renewal_without_a_length_keeps_the_length_that_was_given_last
                 a_holder_that_renews_for_ever_is_lost_at_its_cap
                 a_late_holder_cannot_renew
                 a_released_lock_cannot_be_renewed
@@ -390,6 +391,7 @@ macro_rules! every_case {
                 no_more_units_are_held_than_there_are
                 more_than_there_are_is_never
                 asking_again_gets_the_same_permit
+                a_permit_renewed_without_a_length_keeps_the_length_that_was_given_last
                 a_heavy_head_is_not_overtaken
                 whoever_delays_nobody_may_enter
                 a_silent_head_that_could_enter_is_passed_after_a_second

@@ -2,6 +2,7 @@
 //! wrap or panic.
 
 mod iso;
+mod mail;
 
 use std::fmt;
 use std::time::Duration;
@@ -64,6 +65,11 @@ impl Timestamp {
     /// ```
     pub fn from_iso(text: &str) -> Option<Self> {
         iso::parse(text.trim()).map(Self)
+    }
+
+    /// A date as programs and mails write it: ISO 8601, or RFC 2822 as in `Wed, 11 Dec 2024 10:00:00 GMT`.
+    pub fn from_date(text: &str) -> Option<Self> {
+        Self::from_iso(text).or_else(|| mail::parse(text.trim()).map(Self::from_millis))
     }
 
     /// How long after `earlier` this is; zero when it is not after it.

@@ -60,7 +60,7 @@ impl InspectStore for RedisStore {
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
-        self.shared.prove_writable().await?;
+        let refuses = self.shared.prove_writable().await?;
         // What was begun before is under way: claims wait in their line, and subscriptions hear. When the way there is cut, others see to that.
         drop(tokio::time::timeout(LISTENS_WITHIN, self.shared.claims.looked()).await);
         drop(tokio::time::timeout(LISTENS_WITHIN, self.shared.news.listening().settled()).await);
@@ -71,6 +71,7 @@ impl InspectStore for RedisStore {
             now,
             commits: 0,
             moves: 0,
+            refuses,
             problems: self.shared.incarnation.problems(now).into_iter().chain(self.shared.unreadable.problems(now)).collect(),
         })
     }

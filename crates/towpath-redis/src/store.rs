@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use towpath_core::call::RetryPolicy;
 use towpath_core::clock::Clock;
 use towpath_core::names::{CallId, FunctionKey};
-use towpath_core::store::{Durability, StoreError};
+use towpath_core::store::{Durability, StoreError, StoreTrouble};
 use towpath_core::time::Timestamp;
 
 use crate::batches::Batches;
@@ -324,10 +324,19 @@ impl Shared {
         self.options.to_string()
     }
 
-    pub(crate) async fn prove_writable(&self) -> Result<(), StoreError> {
+    pub(crate) async fn prove_writable(&self) -> Result<Option<StoreTrouble>, StoreError> {
         let mut write = Cmd::new();
         write.arg("SET").arg(self.keys.probe()).arg(self.now().as_millis()).arg("PX").arg(60_000);
-        self.link.insist(&[write]).await?.into_iter().try_for_each(|reply| value::checked(reply).map(drop))
+        match self.link.ask(&write).await.and_then(value::checked) {
+            Ok(_written) => Ok(None),
+            // Full memory takes nothing new; what finishes work is written all the same.
+            Err(StoreError::Unavailable(full @ StoreTrouble::Full(_))) => {
+                let replies = self.link.insist(&[write]).await?;
+                replies.into_iter().try_for_each(|reply| value::checked(reply).map(drop))?;
+                Ok(Some(full))
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -28,37 +28,32 @@ const KEPT: Duration = Duration::from_secs(86_400);
 /// How often that is looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(3_600);
 
-/// Puts one move to a lock. A lock of which nothing is known is not kept. `lease` is the length that a renewal at the opening uses.
-fn put<R>(
-    tx: &mut Tx<'_>,
-    scope: &LockScope,
-    lease: Option<Duration>,
-    step: impl FnOnce(&mut LockState, Timestamp) -> Stepped<R>,
-) -> Moved<R> {
+/// Puts one move to a lock. A lock of which nothing is known is not kept.
+fn put<R>(tx: &mut Tx<'_>, scope: &LockScope, step: impl FnOnce(&mut LockState, Timestamp) -> Stepped<R>) -> Moved<R> {
     let before = rows::load(tx.conn, scope)?;
     let mut state = before.clone();
     let Stepped { reply, wakes } = step(&mut state, tx.now);
-    rows::save(tx, scope, &before, &state, lease)?;
+    rows::save(tx, scope, &before, &state)?;
     tx.after.note_due(state.reap_at);
     tx.after.turns.extend(wakes);
     Ok(reply)
 }
 
 pub(crate) fn acquire(tx: &mut Tx<'_>, want: &AcquireLock) -> Moved<AcquireReply> {
-    put(tx, &want.scope, Some(want.lease), |state, now| lock::acquire(state, want, now))
+    put(tx, &want.scope, |state, now| lock::acquire(state, want, now))
 }
 
 pub(crate) fn renew(tx: &mut Tx<'_>, lease: &RenewLock) -> Moved<RenewReply> {
-    put(tx, &lease.scope, Some(lease.lease), |state, now| lock::renew(state, lease, now))
+    put(tx, &lease.scope, |state, now| lock::renew(state, lease, now))
 }
 
 pub(crate) fn release(tx: &mut Tx<'_>, lease: &ReleaseLock) -> Moved<ReleaseReply> {
-    put(tx, &lease.scope, None, |state, now| lock::release(state, lease, now))
+    put(tx, &lease.scope, |state, now| lock::release(state, lease, now))
 }
 
 pub(crate) fn end(tx: &mut Tx<'_>, whose: &EndLock) -> Moved<EndReply> {
     let before = rows::load(tx.conn, &whose.scope)?.meta;
-    let reply = put(tx, &whose.scope, None, |state, now| lock::end(state, whose, now))?;
+    let reply = put(tx, &whose.scope, |state, now| lock::end(state, whose, now))?;
     if let (EndReply::Ended { .. }, EndBy::Force { who, reason, .. }) = (&reply, &whose.by) {
         let before = before.as_deref();
         tx.conn.prepare_cached(AUDIT)?.execute((tx.now.as_millis(), whose.scope.as_str(), who, reason, before))?;
@@ -67,11 +62,11 @@ pub(crate) fn end(tx: &mut Tx<'_>, whose: &EndLock) -> Moved<EndReply> {
 }
 
 pub(crate) fn cancel(tx: &mut Tx<'_>, question: &CancelLock) -> Moved<CancelReply> {
-    put(tx, &question.scope, None, |state, now| lock::cancel(state, question, now))
+    put(tx, &question.scope, |state, now| lock::cancel(state, question, now))
 }
 
 pub(crate) fn reap(tx: &mut Tx<'_>, scope: &LockScope) -> Moved<ReapReply> {
-    put(tx, scope, None, lock::reap)
+    put(tx, scope, lock::reap)
 }
 
 /// Locks by scope, then permits by kind and scope.

@@ -1,5 +1,7 @@
 //! The moves of semaphores and read/write locks: load the rows, ask the pure move, write back what changed, wake after the commit.
 
+use std::time::Duration;
+
 use rusqlite::{Connection, OptionalExtension, Row};
 use towpath_core::inspect::{LockQuery, PageRequest, PermitPage, PermitView};
 use towpath_core::lock::{Fence, Queue, RenewReply, Stepped};
@@ -17,7 +19,7 @@ use crate::writer::Tx;
 const LOAD_SCOPE: &str = "SELECT fence_high, free_since_ms, arrivals FROM permit_scopes WHERE kind = ?1 AND scope = ?2";
 const SAVE_SCOPE: &str = "INSERT INTO permit_scopes (kind, scope, fence_high, free_since_ms, arrivals, touched_ms) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (kind, scope) DO UPDATE SET fence_high = ?3, free_since_ms = ?4, arrivals = ?5, touched_ms = ?6";
-pub(crate) const LOAD: &str = "SELECT fence, lock_id, weight, lease_end_ms, max_hold_end_ms, execution_id FROM permits \
+pub(crate) const LOAD: &str = "SELECT fence, lock_id, weight, lease_end_ms, max_hold_end_ms, execution_id, lease_ms FROM permits \
      WHERE kind = ?1 AND scope = ?2 ORDER BY fence";
 const PUT: &str = "INSERT INTO permits (kind, scope, fence, lock_id, weight, lease_end_ms, max_hold_end_ms, execution_id, lease_ms) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (kind, scope, fence) DO UPDATE SET lease_end_ms = ?6, lease_ms = ?9";
@@ -107,6 +109,7 @@ fn read(row: &Row<'_>) -> Moved<Permit> {
         weight: row.get(2)?,
         fence: Fence::new(row.get(0)?),
         lease_end: Timestamp::from_millis(row.get(3)?),
+        lease: Duration::from_millis(row.get(6)?),
         max_hold_end: Timestamp::from_millis(row.get(4)?),
         execution_id: optional_name(row, 5)?,
     })
@@ -134,7 +137,7 @@ fn save(tx: &Tx<'_>, kind: PermitKind, scope: &LockScope, before: &PermitState, 
                 permit.lease_end.as_millis(),
                 permit.max_hold_end.as_millis(),
                 permit.execution_id.as_ref().map(ExecutionId::as_str),
-                millis(permit.lease_end.since(tx.now)),
+                millis(permit.lease),
             ))?;
         }
     }

@@ -456,6 +456,7 @@ impl InspectStore for SqliteStore {
             now: self.clock.now(),
             commits,
             moves,
+            refuses: None,
             problems: Vec::new(),
         })
     }

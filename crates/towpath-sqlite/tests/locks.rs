@@ -36,7 +36,7 @@ async fn hold(store: &SqliteStore, want: AcquireLock) -> Fence {
 }
 
 fn renewal(fence: Fence) -> RenewLock {
-    RenewLock { scope: scope(), fence, lease: AcquireLock::LEASE }
+    RenewLock { scope: scope(), fence, lease: Some(AcquireLock::LEASE) }
 }
 
 #[tokio::test]

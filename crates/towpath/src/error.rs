@@ -378,6 +378,14 @@ pub enum WorkerError {
         /// What it must be.
         message: String,
     },
+    /// The rate of a function names a policy that is not there, or that cannot be read.
+    #[error("the rate of function '{function}' cannot be used: {error}")]
+    Rate {
+        /// Which function.
+        function: FunctionKey,
+        /// Why.
+        error: Box<crate::limits::LimitError>,
+    },
     /// Batches cannot be received.
     #[error("batches cannot be received: {0}")]
     Batches(#[from] crate::batches::BatchError),

@@ -135,6 +135,7 @@ impl WorkerBuilder {
             receivers.push(InProcess::start(&self.towpath, which, Arc::clone(receiver)).await?);
         }
         let worker_id = self.worker_id.clone().unwrap_or_else(|| self.towpath.ids().worker_id());
+        check_rates(&self.towpath, &self.functions).await?;
         let (offers, served) = serve(&self.towpath, self.functions)?;
         let introduction = RegisterWorker { worker_id, kind: self.kind, offers };
         let (desk, finished) = Desk::new(self.towpath.clone(), introduction, self.timing, served, self.concurrency);
@@ -180,6 +181,18 @@ impl WorkerBuilder {
         }
         if self.functions.is_empty() && self.batches.is_empty() { Err(WorkerError::NoFunctions) } else { Ok(()) }
     }
+}
+
+/// A function whose rate names no policy would wait for it without a word. One that was defined elsewhere was checked there.
+async fn check_rates(towpath: &Towpath, functions: &[(FunctionOptions, Arc<dyn RawHandler>)]) -> Result<(), WorkerError> {
+    for (options, _) in functions.iter().filter(|(options, _)| !options.is_defined_elsewhere) {
+        let definition = options.definition()?;
+        let Some(rate) = &definition.limits.rate else { continue };
+        if let Err(error) = towpath.check_rate(&rate.scope_of(&definition.key)?, &rate.policy).await {
+            return Err(WorkerError::Rate { function: definition.key, error: Box::new(error) });
+        }
+    }
+    Ok(())
 }
 
 /// What the registry is told, and what the worker needs itself.

@@ -77,7 +77,7 @@ impl Bench {
 
     /// The open batch of a key.
     pub async fn open_batch(&self, key: &str) -> Option<BatchView> {
-        sure(self.batches().open_batch(&self.orders(), &batch_key(key)).await)
+        sure(self.batches().open_batch(&self.orders(), &batch_key(key), 0).await)
     }
 
     /// What an open batch says, message by message.

@@ -67,7 +67,12 @@ impl Bench {
 
     /// Prolongs by ten seconds.
     pub async fn renew_lock(&self, what: &str, fence: Fence) -> RenewReply {
-        sure(self.store.lock_renew(RenewLock { scope: scope(what), fence, lease: RENEWAL }).await)
+        sure(self.store.lock_renew(RenewLock { scope: scope(what), fence, lease: Some(RENEWAL) }).await)
+    }
+
+    /// Prolongs by as long as it was given last.
+    pub async fn renew_lock_as_before(&self, what: &str, fence: Fence) -> RenewReply {
+        sure(self.store.lock_renew(RenewLock { scope: scope(what), fence, lease: None }).await)
     }
 
     /// Releases by fence.
@@ -163,7 +168,13 @@ impl Bench {
 
     /// Prolongs by ten seconds.
     pub async fn renew_permit(&self, kind: PermitKind, what: &str, who: &str, fence: Fence) -> RenewReply {
-        let lease = RenewPermit { kind, scope: scope(what), lock_id: lock_id(who), fence, lease: RENEWAL };
+        let lease = RenewPermit { kind, scope: scope(what), lock_id: lock_id(who), fence, lease: Some(RENEWAL) };
+        sure(self.store.permit_renew(lease).await)
+    }
+
+    /// Prolongs by as long as it was given last.
+    pub async fn renew_permit_as_before(&self, kind: PermitKind, what: &str, who: &str, fence: Fence) -> RenewReply {
+        let lease = RenewPermit { kind, scope: scope(what), lock_id: lock_id(who), fence, lease: None };
         sure(self.store.permit_renew(lease).await)
     }
 

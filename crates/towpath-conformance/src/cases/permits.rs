@@ -30,6 +30,19 @@ pub async fn asking_again_gets_the_same_permit(t: &mut Bench) {
     assert_eq!((again.fence, again.lease_end, again.units_left), (grant.fence, grant.lease_end, 2));
 }
 
+pub async fn a_permit_renewed_without_a_length_keeps_the_length_that_was_given_last(t: &mut Bench) {
+    let day = AcquirePermit { lease: seconds(86_400), max_hold: seconds(7 * 86_400), ..semaphore("s", "a", 1) };
+    let grant = t.taken(day).await;
+    for renewal in [seconds(86_400), seconds(10)] {
+        t.advance_s(5);
+        let RenewReply::Renewed { now, lease_end, .. } = t.renew_permit_as_before(SEMAPHORE, "s", "a", grant.fence).await else {
+            panic!("lost")
+        };
+        assert_eq!(lease_end.since(now), renewal);
+        assert!(matches!(t.renew_permit(SEMAPHORE, "s", "a", grant.fence).await, RenewReply::Renewed { .. }));
+    }
+}
+
 pub async fn a_heavy_head_is_not_overtaken(t: &mut Bench) {
     t.taken(semaphore("s", "h", 4)).await;
     assert_eq!(t.scarce(semaphore("s", "heavy", 3).waiting()).await.rank, Some(0));

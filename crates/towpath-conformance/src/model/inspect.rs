@@ -72,6 +72,7 @@ impl InspectStore for ModelStore {
             now,
             commits: 0,
             moves: 0,
+            refuses: None,
             problems: Vec::new(),
         }))
     }

@@ -82,6 +82,7 @@ macro_rules! every_case_of_batches {
             batches_dead_letters {
                 dead_letters_are_listed_in_order_filtered_and_found_by_id
                 dead_letters_come_page_by_page_both_ways_and_filtered
+                a_page_of_dead_letters_ends_with_the_one_that_reaches_a_mebibyte
                 a_replay_is_due_at_once_under_the_same_id_with_fresh_attempts
                 a_replay_does_not_wait_for_its_keys_order_nor_hold_it_up
                 a_replay_that_fails_again_is_a_dead_letter_again
@@ -94,6 +95,7 @@ macro_rules! every_case_of_batches {
             }
             batches_lists {
                 an_open_batch_shows_all_that_is_known_of_it
+                messages_of_an_open_batch_come_page_by_page
                 open_batches_come_page_by_page_the_longest_open_first
                 batches_in_flight_come_page_by_page_what_is_due_first_without_their_tokens
                 everything_is_counted

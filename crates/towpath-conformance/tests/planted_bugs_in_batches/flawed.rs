@@ -116,7 +116,7 @@ impl FlawedStore {
             message.source = None;
         }
         let (key, debounce) = (message.key.clone(), message.debounce);
-        let closed = self.inner.open_batch(batcher, &key).await?.is_some_and(|view| view.open.sealed);
+        let closed = self.inner.open_batch(batcher, &key, 0).await?.is_some_and(|view| view.open.sealed);
         let mut replies = self.inner.batch_ingest(batcher, rules, vec![message]).await?;
         let mut reply = replies.remove(0);
         if let (true, true, IngestReply::Accepted { deadline, .. }) = (self.has(Flaw::PostponesClosedBatches), closed, &mut reply) {
@@ -189,7 +189,7 @@ impl BatchStore for FlawedStore {
             if self.has(Flaw::DeletesWhatCameMeanwhile) {
                 self.delete_open(&batcher, &key).await?;
             }
-            if self.has(Flaw::ArmsNothingAfterAFlight) && self.inner.open_batch(&batcher, &key).await?.is_some() {
+            if self.has(Flaw::ArmsNothingAfterAFlight) && self.inner.open_batch(&batcher, &key, 0).await?.is_some() {
                 self.hide(&batcher, &key, Timestamp::MAX);
             }
         }
@@ -246,8 +246,8 @@ impl BatchStore for FlawedStore {
         self.inner.open_batches(batcher, after, limit).await
     }
 
-    async fn open_batch(&self, batcher: &BatcherId, key: &BatchKey) -> Result<Option<BatchView>, StoreError> {
-        self.inner.open_batch(batcher, key).await
+    async fn open_batch(&self, batcher: &BatcherId, key: &BatchKey, from: u64) -> Result<Option<BatchView>, StoreError> {
+        self.inner.open_batch(batcher, key, from).await
     }
 
     async fn batches_in_flight(

@@ -72,7 +72,7 @@ pub struct BatchView {
     pub open: OpenBatch,
     /// The batch of this key that it waits for.
     pub in_flight: Option<BatchId>,
-    /// Its messages in the order in which they came.
+    /// A page of its messages in the order in which they came.
     pub messages: Vec<Message>,
 }
 

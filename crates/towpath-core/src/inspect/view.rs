@@ -103,6 +103,8 @@ pub struct StoreStatus {
     pub commits: u64,
     /// Moves of calls in them (submits, deliveries, answers). Moves per commit says how well moves share the cost of a commit.
     pub moves: u64,
+    /// Why it accepts nothing new, although it finishes what it has.
+    pub refuses: Option<crate::store::StoreTrouble>,
     /// What a person should know about it, each with what to do.
     pub problems: Vec<String>,
 }

@@ -202,6 +202,7 @@ fn ask_again(state: &mut LockState, want: &AcquireLock, now: Timestamp) -> Optio
     tenure.holds += 1;
     tenure.request_id = want.request_id.clone();
     tenure.lease_end = tenure.lease_end.max((now + want.lease).min(tenure.max_hold_end));
+    tenure.lease = tenure.lease.max(want.lease);
     let grant = tenure.grant(Previous::None, now);
     state.tenure = Some(tenure);
     state.publish();
@@ -278,6 +279,7 @@ fn grant(state: &mut LockState, want: &AcquireLock, freedom: Freedom, now: Times
         execution_id: want.identity.execution_id.clone(),
         request_id: want.request_id.clone(),
         lease_end: (now + want.lease).min(max_hold_end),
+        lease: want.lease,
         max_hold_end,
         meta: want.identity.sidecar(&want.lock_id, now, fence),
         locked_at: now,

@@ -32,7 +32,7 @@ impl Identity {
     /// ```
     pub fn open_json(&self, lock_id: &LockId) -> String {
         let quoted = |text: &str| Value::from(text).to_string();
-        let execution_id = self.execution_id.as_ref().map_or("unknown", ExecutionId::as_str);
+        let execution_id = self.execution_text();
         format!(
             r#"{{"lock_id":{},"workflow_id":{},"workflow_name":{},"execution_id":{}"#,
             quoted(lock_id.as_str()),
@@ -40,6 +40,11 @@ impl Identity {
             quoted(self.workflow_name.as_str()),
             quoted(execution_id)
         )
+    }
+
+    /// The execution as it is written down and answered: `unknown` when it was not given.
+    pub fn execution_text(&self) -> &str {
+        self.execution_id.as_ref().map_or("unknown", ExecutionId::as_str)
     }
 
     /// The whole sidecar of a grant.

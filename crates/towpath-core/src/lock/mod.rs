@@ -33,6 +33,7 @@ mod release;
 mod renew;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use acquire::{AcquireLock, AcquireReply, Busy, BusyWith, Grant, Previous, acquire};
 pub use bounds::{OutOfRange, check_lease, check_ttl, check_wait, check_within};
@@ -86,6 +87,8 @@ pub struct Tenure {
     pub request_id: RequestId,
     /// Until when the holder may be silent.
     pub lease_end: Timestamp,
+    /// For how long a renewal lets it be silent, if it does not say.
+    pub lease: Duration,
     /// Until when it may be renewed.
     pub max_hold_end: Timestamp,
     /// The sidecar as it was written.

@@ -13,8 +13,8 @@ pub struct RenewLock {
     pub scope: LockScope,
     /// Which tenure.
     pub fence: Fence,
-    /// Its new length, from the store's now.
-    pub lease: Duration,
+    /// Its new length, from the store's now. `None`: as long as it was given last.
+    pub lease: Option<Duration>,
 }
 
 /// What became of a lease.
@@ -92,7 +92,8 @@ fn decide(state: &mut LockState, lease: &RenewLock, now: Timestamp) -> Result<Re
     }
     let legacy_attempts = state.counter.as_ref().map_or(0, Counter::attempts);
     let healed = state.counter.is_none() || !own_sidecar;
-    tenure.lease_end = (now + lease.lease).min(tenure.max_hold_end);
+    tenure.lease = lease.lease.unwrap_or(tenure.lease);
+    tenure.lease_end = (now + tenure.lease).min(tenure.max_hold_end);
     let lease_end = tenure.lease_end;
     state.tenure = Some(tenure);
     state.publish();

@@ -48,7 +48,7 @@ fn busy_with(state: &mut LockState, want: &AcquireLock, now: Timestamp) -> Busy 
 }
 
 fn renewal(fence: Fence) -> RenewLock {
-    RenewLock { scope: scope(), fence, lease: Duration::from_secs(10) }
+    RenewLock { scope: scope(), fence, lease: Some(Duration::from_secs(10)) }
 }
 
 fn let_go(fence: Fence) -> ReleaseLock {

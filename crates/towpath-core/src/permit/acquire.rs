@@ -173,6 +173,7 @@ fn grant(state: &mut PermitState, want: &AcquirePermit, now: Timestamp) -> Stepp
         weight: want.weight,
         fence,
         lease_end: (now + want.lease).min(max_hold_end),
+        lease: want.lease,
         max_hold_end,
         execution_id: want.execution_id.clone(),
     };

@@ -23,6 +23,7 @@ mod release;
 mod renew;
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -90,6 +91,8 @@ pub struct Permit {
     pub fence: Fence,
     /// Until when the holder may be silent.
     pub lease_end: Timestamp,
+    /// For how long a renewal lets it be silent, if it does not say.
+    pub lease: Duration,
     /// Until when it may be renewed.
     pub max_hold_end: Timestamp,
     /// The execution that it ends with.

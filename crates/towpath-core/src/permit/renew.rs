@@ -18,8 +18,8 @@ pub struct RenewPermit {
     pub lock_id: LockId,
     /// Which grant.
     pub fence: Fence,
-    /// Its new length, from the store's now.
-    pub lease: Duration,
+    /// Its new length, from the store's now. `None`: as long as it was given last.
+    pub lease: Option<Duration>,
 }
 
 /// Prolongs a permit up to its cap, if it is not lost.
@@ -35,6 +35,7 @@ pub fn renew(state: &mut PermitState, lease: &RenewPermit, now: Timestamp) -> St
     if permit.lease_end <= now {
         return lost(LostLock::Expired);
     }
-    permit.lease_end = (now + lease.lease).min(permit.max_hold_end);
+    permit.lease = lease.lease.unwrap_or(permit.lease);
+    permit.lease_end = (now + permit.lease).min(permit.max_hold_end);
     Stepped::quiet(RenewReply::Renewed { now, lease_end: permit.lease_end, legacy_attempts: 0, healed: false })
 }

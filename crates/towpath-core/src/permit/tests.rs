@@ -94,7 +94,7 @@ fn a_permit_lapses_with_its_lease_and_is_renewed_up_to_its_cap() {
         scope: LockScope::new("s").unwrap(),
         lock_id: LockId::new("a").unwrap(),
         fence,
-        lease: Duration::from_secs(10),
+        lease: Some(Duration::from_secs(10)),
     };
     let lost = |state: &PermitState, fence, now| renew(&mut state.clone(), &renewal(fence), now).reply;
     assert!(matches!(renew(&mut state, &renewal(grant.fence), after_ms(5_000)).reply, RenewReply::Renewed { .. }));

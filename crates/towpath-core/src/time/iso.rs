@@ -14,6 +14,11 @@ pub(super) fn parse(text: &str) -> Option<i64> {
 fn days(date: &str) -> Option<i64> {
     let mut parts = date.split('-');
     let (year, month, day) = (digits(parts.next()?, 4)?, two(parts.next())?, two(parts.next())?);
+    if parts.next().is_some() { None } else { days_of(year, month, day) }
+}
+
+/// Days since the Unix epoch; `None`: there is no such day.
+pub(super) fn days_of(year: i64, month: i64, day: i64) -> Option<i64> {
     let leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
     let longest = match month {
         2 if leap => 29,
@@ -22,7 +27,7 @@ fn days(date: &str) -> Option<i64> {
         1..=12 => 31,
         _ => return None,
     };
-    if day < 1 || day > longest || parts.next().is_some() {
+    if day < 1 || day > longest {
         return None;
     }
     // Years are counted from March, so that the leap day is a year's last.
@@ -58,7 +63,7 @@ fn seconds(text: &str) -> Option<(i64, i64)> {
     Some((digits(whole, 2)?, millis))
 }
 
-fn minutes_of_offset(text: &str) -> Option<i64> {
+pub(super) fn minutes_of_offset(text: &str) -> Option<i64> {
     if text.eq_ignore_ascii_case("z") {
         return Some(0);
     }
@@ -73,7 +78,7 @@ fn minutes_of_offset(text: &str) -> Option<i64> {
     (hours < 24 && minutes < 60).then_some(sign * (hours * 60 + minutes))
 }
 
-fn digits(text: &str, count: usize) -> Option<i64> {
+pub(super) fn digits(text: &str, count: usize) -> Option<i64> {
     (text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok()).flatten()
 }
 

@@ -1,6 +1,6 @@
 -- batches/look.lua = BatchStore::open_batch, open_batches and batches_in_flight, behind place.lua. Reads for people.
 -- ARGV  6 one | open | flights
---       one:           7 bk
+--       one:           7 bk  8 the place of the first message  9 how many at most  10 bytes that end the page
 --       open, flights: 7 how many  8 the instant behind which the page begins, ms, '' = from the first  9 the name at that instant
 -- reply one:     {row of the open batch, id of the batch that it waits for or '', {message, ..}}, or nothing
 --       open:    {{bk, first, last, deadline, reason, sealed 1|0, bytes, messages, armed 1|0}, ..}
@@ -9,7 +9,18 @@ local what = ARGV[6]
 if what == 'one' then
   local open = read_open(ARGV[7])
   if not open then return false end
-  return {as_row(open), flying(ARGV[7]) or '', redis.call('LRANGE', lists .. ARGV[7], 0, -1)}
+  local at, most, bytes_left, messages = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10]), {}
+  while #messages < most and bytes_left > 0 do
+    local piece = redis.call('LRANGE', lists .. ARGV[7], int(at), int(at + 15)) -- of 256 KiB each at most
+    for _, message in ipairs(piece) do
+      if #messages < most and bytes_left > 0 then
+        messages[#messages + 1], bytes_left = message, bytes_left - #message
+      end
+    end
+    if #piece < 16 then break end
+    at = at + 16
+  end
+  return {as_row(open), flying(ARGV[7]) or '', messages}
 end
 
 local key, how_many, name = what == 'open' and FIRST or FLY, tonumber(ARGV[7]), ARGV[9]

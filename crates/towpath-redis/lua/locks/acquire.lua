@@ -25,6 +25,7 @@ if held and r.id == lock_id then
   end
   if r.holds >= max_holds then return {'self', r.fence, r.lease_end} end
   r.holds, r.request, r.lease_end = r.holds + 1, request, math.max(r.lease_end, math.min(now + lease, r.cap))
+  r.lease = math.max(r.lease, lease)
   write_record(r)
   publish(r)
   return {'reentered', r.fence, r.lease_end, r.cap, r.holds, tonumber(r.at)}
@@ -82,7 +83,7 @@ if free and not turn_in then
   local fence = math.max(r.high + 1, math.floor((now - EPOCH) / 100))
   r.high, r.fence, r.holds, r.at, r.request, r.id, r.execution = fence, fence, 1, int(now), request, lock_id, execution
   r.cap = now + max_hold
-  r.lease_end = math.min(now + lease, r.cap)
+  r.lease, r.lease_end = lease, math.min(now + lease, r.cap)
   r.meta = identity .. int(fence) .. ',"towpath":1}'
   r.free_since, r.watched = nil, nil
   local record = write_record(r)

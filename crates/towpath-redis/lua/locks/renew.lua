@@ -1,6 +1,6 @@
 -- locks/renew.lua = LockStore::lock_renew, behind scope.lua. Rust twin: towpath-core lock/renew.rs
 -- Prolongs the lease of one tenure and puts counter and sidecar back as they were, or says that it is lost.
--- ARGV  4 fence  5 lease_ms
+-- ARGV  4 fence  5 lease_ms, '' = as long as it was given last
 -- reply {'renewed', lease end (never beyond the cap), attempts of old callers since the last renewal, 1 = something was healed, record}
 --       {'lost', 'expired' | 'max_hold' | 'replaced' | 'absent', 1 = the tenure is no more}
 local fence, lease = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -23,7 +23,8 @@ if not is_held(r, counter, counter_fence, meta) then -- leave nothing that looks
   write_record(r)
   return {'lost', counter and 'replaced' or 'absent', 1}
 end
-r.lease_end = math.min(now + lease, r.cap)
+r.lease = lease or r.lease
+r.lease_end = math.min(now + r.lease, r.cap)
 local record = write_record(r)
 publish(r)
 return {'renewed', r.lease_end, counter and math.max(attempts - 1, 0) or 0, (counter and own_sidecar) and 0 or 1, record}

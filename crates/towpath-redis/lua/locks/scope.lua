@@ -15,7 +15,7 @@
 --   version  highest fence  fence of the latest release  arrivals  free since  orphan: first seen/last seen/value
 --   request of the latest release, '=' before it  bytes of its lock id
 -- then that lock id, and if there is a tenure, without a break, another line of words:
---   fence  lease end  cap  holds  granted at  request, '=' before it  bytes of lock id  bytes of execution id
+--   fence  lease end  cap  holds  granted at  lease, ms  request, '=' before it  bytes of lock id  bytes of execution id
 -- and without a break lock id, execution id and identity.
 -- The numbers judge. A TTL only sweeps, a little late. L, U, the sets of executions and notifications decide nothing: one that another program has
 -- replaced, or that may not be sent, keeps no lock from its change.
@@ -42,7 +42,7 @@ end
 local function read_record()
   local text = redis.call('GET', S)
   if not text then return {high = 0, last = 0, arrivals = 0} end
-  local high, last, arrivals, free_since, watch, request, size, at = string.match(text, '^1 (%d+) (%d+) (%d+) (%S+) (%S+) (%S+) (%S+)\n()')
+  local high, last, arrivals, free_since, watch, request, size, at = string.match(text, '^2 (%d+) (%d+) (%d+) (%S+) (%S+) (%S+) (%S+)\n()')
   if not high then return redis.error_reply('WRONGTYPE ' .. S .. ' is no record of a lock') end
   local r = {high = tonumber(high), last = tonumber(last), arrivals = tonumber(arrivals)}
   if free_since ~= '-' then r.free_since = tonumber(free_since) end
@@ -57,11 +57,12 @@ local function read_record()
     r.last_id = string.sub(text, last_id, at - 1)
   end
   if at <= #text then
-    local fence, lease_end, cap, holds, granted_at, asked_as, id_size, execution_size, id =
-      string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) =(%S+) (%d+) (%d+)\n()', at)
+    local fence, lease_end, cap, holds, granted_at, lease, asked_as, id_size, execution_size, id =
+      string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) =(%S+) (%d+) (%d+)\n()', at)
     local execution = id + id_size
     local meta = execution + execution_size
     r.fence, r.lease_end, r.cap, r.holds, r.at = tonumber(fence), tonumber(lease_end), tonumber(cap), tonumber(holds), granted_at
+    r.lease = tonumber(lease)
     r.request, r.id = asked_as, string.sub(text, id, execution - 1)
     r.execution, r.meta = string.sub(text, execution, meta - 1), string.sub(text, meta)
   end
@@ -72,10 +73,11 @@ local function write_record(r)
   local ends = math.max(now, r.high * 100 + EPOCH) -- when the clock has caught up with the fence, nothing needs to be remembered
   local watch = r.watched and string.format('%d/%d/%d', r.watched, r.seen, r.value) or '-'
   local last_id = r.last_id or ''
-  local text = string.format('1 %d %d %d %s %s %s %s\n', r.high, r.last, r.arrivals, r.free_since and int(r.free_since) or '-', watch,
+  local text = string.format('2 %d %d %d %s %s %s %s\n', r.high, r.last, r.arrivals, r.free_since and int(r.free_since) or '-', watch,
     r.last_request and '=' .. r.last_request or '-', r.last_id and #last_id or '-')
   if r.fence then
-    local tenure = string.format('%d %d %d %d %s =%s %d %d\n', r.fence, r.lease_end, r.cap, r.holds, r.at, r.request, #r.id, #r.execution)
+    local tenure = string.format('%d %d %d %d %s %d =%s %d %d\n', r.fence, r.lease_end, r.cap, r.holds, r.at, r.lease, r.request,
+      #r.id, #r.execution)
     text = text .. last_id .. tenure .. r.id .. r.execution .. r.meta
     ends = math.max(ends, r.lease_end)
   else

@@ -10,7 +10,7 @@ local claim = tonumber(ARGV[13])
 
 if weight > limit then return {'never'} end
 for _, lapsed in ipairs(redis.call('ZRANGEBYSCORE', P, '-inf', now)) do
-  drop(lapsed, redis.call('HGET', Q, lapsed) or '0 0 0 ')
+  drop(lapsed, redis.call('HGET', Q, lapsed) or '0 0 0 0 ')
 end
 local x = redis.call('HMGET', X, 'u', 'n', 'h', 's')
 local used, arrivals, high, silent_since = tonumber(x[1] or 0), tonumber(x[2] or 0), tonumber(x[3] or 0), x[4] and tonumber(x[4]) or nil
@@ -61,7 +61,7 @@ if fits then
   local cap = now + max_hold
   local ends, left = math.min(now + lease, cap), limit - used - weight
   redis.call('ZADD', P, int(ends), lock_id)
-  redis.call('HSET', Q, lock_id, int(weight) .. ' ' .. int(fence) .. ' ' .. int(cap) .. ' ' .. execution)
+  write_permit(lock_id, weight, fence, cap, lease, execution)
   redis.call('HSET', X, 'u', int(used + weight), 'h', int(fence))
   if x[4] then redis.call('HDEL', X, 's') end
   local life = math.max(max_hold, fence * 100 + EPOCH - now) + HOUR

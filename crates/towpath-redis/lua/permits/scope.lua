@@ -2,7 +2,7 @@
 -- A read/write lock is a semaphore of 1,048,576 units: a reader takes one, a writer all.
 --
 -- KEYS  1 P  zset  towpath:{sem:<scope>}:p (or {rw:<scope>})    lock id -> lease end, ms
---       2 Q  hash  ..:q    lock id -> 'weight fence cap execution_id'
+--       2 Q  hash  ..:q    lock id -> 'weight fence cap lease_ms execution_id'
 --       3 W  zset  ..:w    waiter -> number of its arrival
 --       4 D  zset  ..:d    waiter -> alive until, ms
 --       5 V  hash  ..:v    waiter -> units that it wants
@@ -32,8 +32,12 @@ local function note_used(until_ms)
 end
 
 local function read_permit(row)
-  local weight, fence, cap, execution = string.match(row, '^(%d+) (%d+) (%d+) (.*)$')
-  return tonumber(weight), tonumber(fence), tonumber(cap), execution
+  local weight, fence, cap, lease, execution = string.match(row, '^(%d+) (%d+) (%d+) (%d+) (.*)$')
+  return tonumber(weight), tonumber(fence), tonumber(cap), execution, tonumber(lease)
+end
+
+local function write_permit(lock_id, weight, fence, cap, lease, execution)
+  redis.call('HSET', Q, lock_id, int(weight) .. ' ' .. int(fence) .. ' ' .. int(cap) .. ' ' .. int(lease) .. ' ' .. execution)
 end
 
 local function drop(lock_id, row)

@@ -195,7 +195,7 @@ impl RedisStore {
             let mark = marks.get(part).copied().filter(|_| marks.len() == places.all().len());
             readers.push(Reader::begin(self, place, query.newest_first, mark).await?);
         }
-        let mut items = Vec::new();
+        let (mut items, mut bytes) = (Vec::new(), 0);
         loop {
             let mut first: Option<(Option<Timestamp>, usize)> = None;
             for (part, reader) in readers.iter_mut().enumerate() {
@@ -206,11 +206,14 @@ impl RedisStore {
                 }
             }
             let Some((_, part)) = first else { return Ok(CursorPage { items, next: None }) };
-            if items.len() == limit {
+            if items.len() == limit || bytes >= PageRequest::BYTES_MAX {
                 let marks: Vec<String> = readers.iter().map(Reader::mark).collect();
                 return Ok(CursorPage { items, next: (limit > 0).then(|| Cursor(marks.join(","))) });
             }
-            items.extend(readers[part].take().map(|entry| entry.letter));
+            if let Some(entry) = readers[part].take() {
+                bytes += entry.raw.len();
+                items.push(entry.letter);
+            }
         }
     }
 }

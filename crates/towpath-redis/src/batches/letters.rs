@@ -17,8 +17,12 @@ use crate::link::trouble;
 use crate::store::RedisStore;
 use crate::value;
 
-/// So many entries are asked for at once.
-const PIECE: i64 = 100;
+/// This many entries are asked for at once, if they are small.
+const PIECE_MAX: i64 = 100;
+/// The first few say how large entries are: one may have 16 MiB and more.
+const PIECE_FIRST: i64 = 4;
+/// About this much is read at once.
+const PIECE_BYTES: usize = 1024 * 1024;
 
 /// An entry, byte for byte, and where it stands.
 pub(super) struct Entry {
@@ -35,12 +39,14 @@ pub(super) struct Reader<'a> {
     /// The next place to ask for; `None` when there is no more.
     next: Option<i64>,
     read: VecDeque<Entry>,
+    /// How many are asked for next.
+    piece: i64,
 }
 
 impl<'a> Reader<'a> {
     /// Reads everything, the oldest first.
     pub(super) fn forwards(store: &'a RedisStore, place: &'a Place) -> Self {
-        Self { store, place, backwards: false, next: Some(0), read: VecDeque::new() }
+        Self { store, place, backwards: false, next: Some(0), read: VecDeque::new(), piece: PIECE_FIRST }
     }
 
     /// Begins a page: at the end of the list that comes first, or where the page before ended.
@@ -87,8 +93,9 @@ impl<'a> Reader<'a> {
     /// `false`: there is no more.
     async fn read_on(&mut self) -> Result<bool, StoreError> {
         let Some(next) = self.next else { return Ok(false) };
-        let (from, to) = if self.backwards { ((next - PIECE + 1).max(0), next) } else { (next, next + PIECE - 1) };
+        let (from, to) = if self.backwards { ((next - self.piece + 1).max(0), next) } else { (next, next + self.piece - 1) };
         let piece = self.range(from, to).await?;
+        self.piece = fitting(&piece);
         self.next = if self.backwards { Some(from - 1).filter(|next| *next >= 0) } else { Some(to + 1).filter(|_| !piece.is_empty()) };
         let entries = piece.into_iter().zip(from..).map(|(raw, index)| Entry { index, letter: DeadLetter::parse(raw.clone()), raw });
         if self.backwards {
@@ -102,10 +109,11 @@ impl<'a> Reader<'a> {
 
     /// The place of an entry that stood here once.
     async fn find(&self, index: i64, hash: &str) -> Result<Option<i64>, StoreError> {
-        let mut to = index;
+        let (mut to, mut at_once) = (index, PIECE_FIRST);
         while to >= 0 {
-            let from = (to - PIECE + 1).max(0);
+            let from = (to - at_once + 1).max(0);
             let piece = self.range(from, to).await?;
+            at_once = fitting(&piece);
             if let Some(found) = piece.iter().rposition(|raw| hash12(raw) == hash) {
                 return Ok(i64::try_from(found).ok().map(|found| from + found));
             }
@@ -130,4 +138,11 @@ impl<'a> Reader<'a> {
     async fn ask(&self, command: &Cmd) -> Result<redis::Value, StoreError> {
         self.store.or_corrupt(self.store.shared.link.ask(command).await, &[&self.place.keys.dead]).await
     }
+}
+
+/// How many entries like these are about [`PIECE_BYTES`].
+fn fitting(piece: &[Bytes]) -> i64 {
+    let bytes: usize = piece.iter().map(Bytes::len).sum();
+    let fitting = (PIECE_BYTES * piece.len()).checked_div(bytes).unwrap_or(0);
+    i64::try_from(fitting).unwrap_or(PIECE_MAX).clamp(1, PIECE_MAX)
 }

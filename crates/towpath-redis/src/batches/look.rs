@@ -43,12 +43,15 @@ impl RedisStore {
         Ok(counts)
     }
 
-    pub(super) async fn one_open(&self, batcher: &BatcherId, key: &BatchKey) -> Result<Option<BatchView>, StoreError> {
+    pub(super) async fn one_open(&self, batcher: &BatcherId, key: &BatchKey, from: u64) -> Result<Option<BatchView>, StoreError> {
         let places = self.places(batcher);
         let place = places.of(key);
-        let mut args = self.batch_args(place, self.shared.now(), 2);
+        let mut args = self.batch_args(place, self.shared.now(), 5);
         args.push("one");
         args.push(key.as_str());
+        args.number(i64::try_from(from).unwrap_or(i64::MAX));
+        args.number(PageRequest::LIMIT_MAX);
+        args.number(PageRequest::BYTES_MAX);
         let mut said = Said::new(self.run_at(&scripts::LOOK, place, &place.keys.of_key(key), &args).await?)?;
         if said.is_empty() {
             return Ok(None);

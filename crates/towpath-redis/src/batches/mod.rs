@@ -166,8 +166,8 @@ impl BatchStore for RedisStore {
         self.open_page(batcher, after.as_ref(), limit).await
     }
 
-    async fn open_batch(&self, batcher: &BatcherId, key: &BatchKey) -> Result<Option<BatchView>, StoreError> {
-        self.one_open(batcher, key).await
+    async fn open_batch(&self, batcher: &BatcherId, key: &BatchKey, from: u64) -> Result<Option<BatchView>, StoreError> {
+        self.one_open(batcher, key, from).await
     }
 
     async fn batches_in_flight(

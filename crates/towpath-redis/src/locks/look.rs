@@ -1,6 +1,7 @@
 //! Reads for people: all that is kept of a lock, as the law's own state.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use redis::{Cmd, Value};
 use towpath_core::inspect::{LockPage, LockQuery, LockView, PageRequest, PermitPage, PermitView};
@@ -164,14 +165,16 @@ impl RedisStore {
 }
 
 fn read_permit(lock_id: &str, row: &str, lease_end: Timestamp) -> Option<Permit> {
-    let mut words = row.splitn(4, ' ');
+    let mut words = row.splitn(5, ' ');
     let (weight, fence, cap) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?);
+    let lease = Duration::from_millis(words.next()?.parse().ok()?);
     let execution = words.next().filter(|execution| !execution.is_empty());
     Some(Permit {
         lock_id: LockId::new(lock_id).ok()?,
         weight,
         fence: Fence::new(fence),
         lease_end,
+        lease,
         max_hold_end: instant(cap),
         execution_id: execution.and_then(|execution| ExecutionId::new(execution).ok()),
     })

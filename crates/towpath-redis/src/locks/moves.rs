@@ -77,7 +77,7 @@ impl RedisStore {
         let now = self.shared.now();
         let mut args = self.lock_args(lease.scope.as_str(), now);
         args.shown(lease.fence);
-        args.number(millis(lease.lease));
+        args.push(lease.lease.map(|lease| millis(lease).to_string()).unwrap_or_default());
         let said = self.run_lock(&scripts::RENEW, &keys, &args).await?;
         match said.outcome() {
             "renewed" => {

@@ -53,7 +53,7 @@ impl RedisStore {
         let mut args = self.lock_args(&keys.member, now);
         args.push(lease.lock_id.as_str());
         args.shown(lease.fence);
-        args.number(millis(lease.lease));
+        args.push(lease.lease.map(|lease| millis(lease).to_string()).unwrap_or_default());
         let said = self.run_scope(&scripts::RENEW_PERMIT, &keys.in_order(&self.shared.locks.keys), &args).await?;
         match said.outcome() {
             "renewed" => {

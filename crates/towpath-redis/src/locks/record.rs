@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use towpath_core::lock::{Fence, LastRelease, LockState, OrphanWatch, Tenure};
 use towpath_core::names::{ExecutionId, LockId, RequestId};
-use towpath_core::time::Timestamp;
+use towpath_core::time::{Timestamp, millis};
 
 /// A record is kept so long beyond the time when anything in it counts.
 const KEPT: Duration = Duration::from_secs(7_200);
@@ -15,7 +15,7 @@ const KEPT: Duration = Duration::from_secs(7_200);
 pub(super) fn read_record(text: &str) -> Option<LockState> {
     let (line, texts) = text.split_once('\n')?;
     let words: Vec<&str> = line.split(' ').collect();
-    let ["1", high, last, arrivals, free_since, watch, last_request, last_size] = words[..] else { return None };
+    let ["2", high, last, arrivals, free_since, watch, last_request, last_size] = words[..] else { return None };
     let mut texts = Texts(texts);
     let last_id = if last_size == "-" { None } else { Some(LockId::new(texts.take(last_size)?).ok()?) };
     let mut state = LockState {
@@ -39,7 +39,7 @@ fn read_watch(word: &str) -> Option<OrphanWatch> {
 fn read_tenure(text: &str) -> Option<Tenure> {
     let (line, texts) = text.split_once('\n')?;
     let words: Vec<&str> = line.split(' ').collect();
-    let [fence, lease_end, cap, holds, at, request, size, execution_size] = words[..] else { return None };
+    let [fence, lease_end, cap, holds, at, lease, request, size, execution_size] = words[..] else { return None };
     let mut texts = Texts(texts);
     let lock_id = LockId::new(texts.take(size)?).ok()?;
     let execution = texts.take(execution_size)?;
@@ -50,6 +50,7 @@ fn read_tenure(text: &str) -> Option<Tenure> {
         execution_id: if execution.is_empty() { None } else { Some(ExecutionId::new(execution).ok()?) },
         request_id: request_id(request)?,
         lease_end: instant(lease_end)?,
+        lease: Duration::from_millis(lease.parse().ok()?),
         max_hold_end: instant(cap)?,
         meta: Arc::from(texts.0),
         locked_at: instant(at)?,
@@ -62,7 +63,7 @@ pub(super) fn write_record(state: &LockState, now: Timestamp) -> (String, Durati
     let LastRelease { fence: last, lock_id: last_id, request_id } = &state.last;
     let watch = state.orphan_watch.map(|watch| format!("{}/{}/{}", watch.since.as_millis(), watch.seen_at.as_millis(), watch.value));
     let mut text = format!(
-        "1 {} {last} {} {} {} {} {}\n{}",
+        "2 {} {last} {} {} {} {} {}\n{}",
         state.fence_high,
         state.queue.arrivals,
         or_none(state.free_since.map(|at| at.as_millis().to_string())),
@@ -75,9 +76,10 @@ pub(super) fn write_record(state: &LockState, now: Timestamp) -> (String, Durati
         let (id, execution) = (tenure.lock_id.as_str(), tenure.execution_id.as_ref().map_or("", ExecutionId::as_str));
         let (ends, cap, at) = (tenure.lease_end.as_millis(), tenure.max_hold_end.as_millis(), tenure.locked_at.as_millis());
         let (fence, holds, request) = (tenure.fence, tenure.holds, &tenure.request_id);
-        let sizes = (id.len(), execution.len());
+        let (lease, sizes) = (millis(tenure.lease), (id.len(), execution.len()));
         // Writing to a string does not fail.
-        let _ = write!(text, "{fence} {ends} {cap} {holds} {at} ={request} {} {}\n{id}{execution}{}", sizes.0, sizes.1, tenure.meta);
+        let _ =
+            write!(text, "{fence} {ends} {cap} {holds} {at} {lease} ={request} {} {}\n{id}{execution}{}", sizes.0, sizes.1, tenure.meta);
     }
     let lease_end = state.tenure.as_ref().map_or(now, |tenure| tenure.lease_end);
     (text, state.fence_high.reached_at().max(lease_end).since(now) + KEPT)
@@ -108,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_is_written() {
-        let text = "1 9 8 3 - 5/6/-7 =q-1 3\nold9 100 200 2 50 =q-2 2 4\n\n\"4711{\"lock_id\":\"\\n\\\"\"}";
+        let text = "2 9 8 3 - 5/6/-7 =q-1 3\nold9 100 200 2 50 30 =q-2 2 4\n\n\"4711{\"lock_id\":\"\\n\\\"\"}";
         let state = read_record(text).unwrap();
         assert_eq!(write_record(&state, Timestamp::default()).0, text);
         assert_eq!((state.fence_high, state.last.fence, state.queue.arrivals), (Fence::new(9), Fence::new(8), 3));
@@ -121,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_is_no_record_is_refused_and_no_panic() {
-        for text in ["", "\n", "1", "2 0 0 0 - - - -\n", "1 0 0 0 - - - 9\nshort", "1 0 0 0 - 5 - -\n", "1 0 0 0 - - - -\n9 1\n", "1 x\n"] {
+        for text in ["", "\n", "2", "1 0 0 0 - - - -\n", "2 0 0 0 - - - 9\nshort", "2 0 0 0 - 5 - -\n", "2 0 0 0 - - - -\n9 1\n", "2 x\n"] {
             assert_eq!(read_record(text), None, "{text:?}");
         }
     }

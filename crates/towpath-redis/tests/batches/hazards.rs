@@ -151,7 +151,7 @@ async fn a_message_whose_answer_got_lost_is_taken_once_when_it_is_sent_again() {
         }
     }
     assert!(lost >= 10, "{lost} answers were lost");
-    let view = store.open_batch(&of, &batch_key("k")).await.unwrap().unwrap();
+    let view = store.open_batch(&of, &batch_key("k"), 0).await.unwrap().unwrap();
     assert_eq!(view.messages.len(), 11);
     assert!(Duration::ZERO < view.open.deadline.since(rig.clock.now()));
 }

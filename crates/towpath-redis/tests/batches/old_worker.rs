@@ -53,7 +53,7 @@ async fn more_messages_join_an_old_workers_batch_and_its_longest_wait_counts_fro
     assert_eq!(reply, IngestReply::Accepted { deadline: ms(5_000), size: 4, reason });
     let counts = store.batch_counts(&of).await.unwrap();
     assert_eq!((counts.open_keys, counts.open_messages), (1, 4));
-    let view = store.open_batch(&of, &batch_key(KEY)).await.unwrap().unwrap();
+    let view = store.open_batch(&of, &batch_key(KEY), 0).await.unwrap().unwrap();
     assert_eq!((view.open.bytes, view.open.size, view.open.first), (35, 4, ms(-295_000)));
     rig.clock.advance(seconds(5));
     let batch = claimed(store.batch_claim(claim_batch(&of, KEY, "b-1", &Rules::default())).await);

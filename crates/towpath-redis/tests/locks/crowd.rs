@@ -93,7 +93,7 @@ async fn hold(store: &RedisStore, resource: &mut ResourceLink, what: &LockScope,
     }
     for _ in 0..dice % 3 {
         pause(Duration::from_millis(u64::from(dice % 7))).await;
-        match store.lock_renew(RenewLock { scope: what.clone(), fence, lease: LEASE }).await {
+        match store.lock_renew(RenewLock { scope: what.clone(), fence, lease: Some(LEASE) }).await {
             Ok(RenewReply::Renewed { lease_end, .. }) => {
                 resource.tell(&format!("renewed {what} {fence} {}", lease_end.as_millis()));
                 resource.tell(&format!("write {what} {fence}"));

@@ -44,7 +44,7 @@ async fn a_record_that_is_none_is_named_and_left_as_it_is() {
     let rig = Rig::start();
     let store = rig.store().await;
     let key = "towpath:{n8n-lock-s}:s";
-    for text in ["", "garbage", "2 0 0 0 - - - -\n", "1 0 0"] {
+    for text in ["", "garbage", "1 0 0 0 - - - -\n", "3 0 0 0 - - - -\n", "2 0 0"] {
         rig.cli(&["SET", key, text]);
         assert!(corrupt(store.lock_acquire(want("s", "a")).await).contains(key), "{text:?}");
         assert!(corrupt(store.lock(&scope("s")).await).contains(key), "{text:?}");

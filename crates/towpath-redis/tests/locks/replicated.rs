@@ -68,7 +68,7 @@ async fn a_lock_that_the_replica_has_outlives_the_master() {
     rig.wait_for_other_master(dead);
     let busy = answered("the new master is found", async || other.lock_acquire(want("s", "b")).await).await;
     assert!(matches!(&busy, AcquireReply::Busy(_)), "{busy:?}");
-    let lease = || towpath_core::lock::RenewLock { scope: scope("s"), fence: held.fence, lease: Duration::from_secs(30) };
+    let lease = || towpath_core::lock::RenewLock { scope: scope("s"), fence: held.fence, lease: Some(Duration::from_secs(30)) };
     let renewed = answered("the holder finds the new master", async || store.lock_renew(lease()).await).await;
     assert!(matches!(&renewed, RenewReply::Renewed { .. }), "{renewed:?}");
     assert_eq!(release(&store, "s", held.fence).await, ReleaseReply::Released);

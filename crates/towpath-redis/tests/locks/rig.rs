@@ -88,7 +88,7 @@ pub(crate) async fn release(store: &RedisStore, what: &str, fence: Fence) -> Rel
 }
 
 pub(crate) async fn renew(store: &RedisStore, what: &str, fence: Fence) -> RenewReply {
-    store.lock_renew(RenewLock { scope: scope(what), fence, lease: Duration::from_secs(30) }).await.expect("the server is there")
+    store.lock_renew(RenewLock { scope: scope(what), fence, lease: Some(Duration::from_secs(30)) }).await.expect("the server is there")
 }
 
 pub(crate) fn node(name: &str) -> NodeId {

@@ -92,7 +92,7 @@ impl Receiver for ServerReceiver {
     async fn admit(&self, settings: &Settings) -> Admission {
         match self.host(settings) {
             Some(host) => Box::new(host.admit(self.clock.as_ref()).await),
-            None => Box::new(()),
+            None => self.functions.admit(settings).await,
         }
     }
 

@@ -313,7 +313,7 @@ async fn confirmed(client: &Client, out: Output, which: WhichArgs, verb: &str) -
 }
 
 async fn person_agrees(client: &Client, out: Output, which: &WhichArgs, verb: &str) -> Result<bool, Failure> {
-    let list: FunctionList = client.get(routes::FUNCTIONS).await?;
+    let list: FunctionList = client.get_all(routes::FUNCTIONS).await?;
     let matches = |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|wanted| wanted == is);
     let meant = list.functions.iter().filter(|function| matches(&which.function, &function.name) && matches(&which.scope, &function.scope));
     let dead: u64 = meant.map(|function| function.dead).sum();

@@ -111,7 +111,7 @@ pub(crate) async fn run(client: &Client, out: Output, args: FunctionsArgs) -> Re
 }
 
 async fn list(client: &Client, out: Output) -> Result<Exit, Failure> {
-    let list: FunctionList = client.get(routes::FUNCTIONS).await?;
+    let list: FunctionList = client.get_all(routes::FUNCTIONS).await?;
     if out.is_json() {
         out.json(&list);
         return Ok(Exit::Done);

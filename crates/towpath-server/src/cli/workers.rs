@@ -31,7 +31,7 @@ pub(crate) async fn run(client: &Client, out: Output, args: WorkersArgs) -> Resu
 }
 
 async fn list(client: &Client, out: Output) -> Result<Exit, Failure> {
-    let list: WorkerList = client.get(routes::WORKERS).await?;
+    let list: WorkerList = client.get_all(routes::WORKERS).await?;
     if out.is_json() {
         out.json(&list);
         return Ok(Exit::Done);

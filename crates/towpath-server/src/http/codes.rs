@@ -60,7 +60,7 @@ codes! {
     CallNotFound "call_not_found" NOT_FOUND None "There is no such call, or its retention is over." "Check the id; `retain_ms` keeps outcomes longer.";
     WorkerNotFound "worker_not_found" NOT_FOUND None "The worker is not, or no longer, known." "Register it again with POST /v1/workers.";
     DeadLetterNotFound "dead_letter_not_found" NOT_FOUND None "The call is no dead letter, or was replayed or dropped before." "List them with GET /v1/dead-letters.";
-    PolicyNotFound "policy_not_found" NOT_FOUND None "There is no such policy, neither of the scope nor for all." "Keep one with PUT /v1/limits/{scope}, or send rules.";
+    PolicyNotFound "policy_not_found" NOT_FOUND None "There is no such policy, neither of the scope nor for all. With status 422: the rate of a function or batcher names it." "Keep one with PUT /v1/limits/{scope}, or send rules.";
     BatcherNotFound "batcher_not_found" NOT_FOUND None "There is no such batcher." "Keep its settings with PUT /v1/batches/{batcher}/settings, or name it in the server's configuration file.";
     BatchNotFound "batch_not_found" NOT_FOUND None "Nothing is open for this batch key." "Check the key; GET /v1/batches/{batcher} lists what is open.";
     LockNotFound "lock_not_found" NOT_FOUND None "The scope was never locked, or not for a long time." "Check the scope; GET /v1/locks lists what is held.";

@@ -118,7 +118,7 @@ fn replayed(call_id: &CallId, replayed_as: &CallId) -> Replay {
 
 /// Run all dead letters of a filter again
 #[utoipa::path(
-    post, path = "/v1/dead-letters/replay", tag = "dead letters", request_body = DeadLetterFilter,
+    post, path = "/v1/dead-letters:replay", tag = "dead letters", request_body = DeadLetterFilter,
     responses((status = 200, description = "The new calls", body = ReplayAnswer)),
 )]
 pub(crate) async fn replay_all(State(app): State<App>, JsonBody(body): JsonBody<DeadLetterFilter>) -> Result<Json<ReplayAnswer>, ApiError> {
@@ -154,7 +154,7 @@ pub(crate) async fn drop_one(State(app): State<App>, PathText(id): PathText) -> 
 
 /// Drop all dead letters of a filter
 #[utoipa::path(
-    post, path = "/v1/dead-letters/drop", tag = "dead letters", request_body = DeadLetterFilter,
+    post, path = "/v1/dead-letters:drop", tag = "dead letters", request_body = DeadLetterFilter,
     responses((status = 200, description = "How many are settled", body = DropAnswer)),
 )]
 pub(crate) async fn drop_all(State(app): State<App>, JsonBody(body): JsonBody<DeadLetterFilter>) -> Result<Json<DropAnswer>, ApiError> {

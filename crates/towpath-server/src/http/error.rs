@@ -10,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
+use towpath::limits::LimitError;
 use towpath::{CallError, Phase};
 use towpath_core::call::{DeadReason, Failure, LostLease};
 use towpath_core::ids::InvalidDeliveryId;
@@ -182,6 +183,15 @@ pub(crate) fn panicked(_panic: Box<dyn std::any::Any + Send>) -> Response {
 /// A name in `field` that was refused.
 pub(crate) fn invalid_name(field: impl Into<Cow<'static, str>>, refused: &InvalidName) -> ApiError {
     ApiError::new(Code::InvalidName, refused.to_string()).field(field)
+}
+
+/// A rate whose policy is not there: what has it would wait.
+pub(crate) fn no_policy(error: &LimitError, field: &str) -> ApiError {
+    let LimitError::NoPolicy { scope, policy } = error else { return error.clone().into() };
+    let message = format!("the rate names the policy '{policy}', which there is not, neither of scope '{scope}' nor for all");
+    let hint = format!("make it first: `towpath limit put '{scope}' --policy '{policy}' --rule r=gcra:10/1s`, or PUT /v1/limits/{{scope}}");
+    let details = json!({ "policy": policy, "scope": scope });
+    ApiError::new(Code::PolicyNotFound, message).unprocessable().field(field.to_owned()).hint(hint).details(details)
 }
 
 /// A delivery id in `field` that is none.

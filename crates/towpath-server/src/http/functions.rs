@@ -1,6 +1,6 @@
 //! Functions: list, show, define, forget.
 
-use std::time::Duration;
+mod pushed;
 
 use axum::Json;
 use axum::extract::State;
@@ -11,24 +11,46 @@ use towpath_core::worker::FunctionDefinition;
 use super::app::App;
 use super::codes::Code;
 use super::convert::{self, function_key};
-use super::error::{ApiError, function_not_found};
+use super::error::{ApiError, function_not_found, invalid_name, no_policy};
 use super::extract::{JsonBody, PathText, Query};
+use super::pages::{self, PageQuery};
 use super::wire::functions::{DefineBody, FunctionBody, FunctionList, ScopeQuery};
+use crate::push;
 
 /// Names at least this similar are offered when one is not found.
 const SIMILAR: f64 = 0.7;
 const CLOSEST_MAX: usize = 3;
-/// The server's own worker has so long to stop before its function is forgotten.
-const RETIRE_TIME_MAX: Duration = Duration::from_secs(10);
+/// A function without description and parameters is about this long on the wire.
+const BODY_BYTES: usize = 600;
 
-/// List all functions
+/// List the functions
 #[utoipa::path(
-    get, path = "/v1/functions", tag = "functions",
+    get, path = "/v1/functions", tag = "functions", params(PageQuery),
     responses((status = 200, description = "By scope and name", body = FunctionList)),
 )]
-pub(crate) async fn list(State(app): State<App>) -> Result<Json<FunctionList>, ApiError> {
-    let (views, now) = (app.store().functions().await?, app.clock().now());
-    Ok(Json(FunctionList { functions: views.iter().map(|view| convert::function_body(view, now)).collect() }))
+pub(crate) async fn list(State(app): State<App>, Query(query): Query<PageQuery>) -> Result<Json<FunctionList>, ApiError> {
+    let (limit, after) = (query.limit()?, query.cursor.as_deref().map(cursor).transpose()?);
+    let (mut views, now) = (app.store().functions().await?, app.clock().now());
+    views.sort_by(|one, other| one.definition.key.cmp(&other.definition.key));
+    let wanted = views.iter().filter(|view| after.as_ref().is_none_or(|after| view.definition.key > *after));
+    let (page, next) = pages::cut(wanted, limit, |view| bytes(&view.definition), |view| cursor_text(&view.definition.key));
+    Ok(Json(FunctionList { functions: page.into_iter().map(|view| convert::function_body(view, now)).collect(), next }))
+}
+
+/// About how long a definition is on the wire.
+fn bytes(definition: &FunctionDefinition) -> usize {
+    let parameters = definition.parameters.as_ref().map_or(0, |parameters| parameters.as_str().len());
+    BODY_BYTES + definition.description.as_ref().map_or(0, String::len) + parameters
+}
+
+/// A scope has no `:`.
+fn cursor_text(key: &FunctionKey) -> String {
+    format!("{}:{}", key.scope, key.name)
+}
+
+fn cursor(text: &str) -> Result<FunctionKey, ApiError> {
+    let (scope, name) = text.split_once(':').unwrap_or(("", text));
+    function_key(name, Some(scope))
 }
 
 /// Show a function
@@ -86,11 +108,20 @@ pub(crate) async fn define(
             ApiError::new(Code::TargetNotAllowed, refused.to_string()).field("target.url").hint(hint).details(details)
         })?;
     }
+    check_rate(&app, &definition, "limits.rate").await?;
     {
         let _still = app.pushed().definitions().await;
         app.store().define(definition).await?;
     }
     find(&app, &key).await
+}
+
+/// Refuses a rate whose policy is not there: calls would wait for it.
+pub(super) async fn check_rate(app: &App, definition: &FunctionDefinition, field: &str) -> Result<(), ApiError> {
+    let Some(rate) = &definition.limits.rate else { return Ok(()) };
+    let scope = rate.scope_of(&definition.key).map_err(|refused| invalid_name(format!("{field}.scope"), &refused))?;
+    let checked = app.towpath().check_rate(&scope, &rate.policy).await;
+    checked.map_err(|error| no_policy(&error, &format!("{field}.policy")))
 }
 
 /// Forget a function
@@ -108,30 +139,28 @@ pub(crate) async fn forget(
 ) -> Result<Json<FunctionBody>, ApiError> {
     let key = function_key(&name, query.scope.as_deref())?;
     let was = find(&app, &key).await?;
-    if was.target.is_some() && was.queued + was.delayed + was.running == 0 && was.workers <= 1 {
-        stop_pushing(&app, &key).await?;
-    }
-    if app.store().forget(&key).await? {
+    let is_only_pushed = was.target.is_some() && is_idle(&was) && !has_workers_of_its_own(&app, &key).await?;
+    let is_gone = if is_only_pushed { pushed::forget(&app, &key).await? } else { app.store().forget(&key).await? };
+    if is_gone {
         return Ok(was);
     }
-    let message =
-        format!("function '{key}' has {} workers, {} calls that wait and {} that run", was.workers, was.queued + was.delayed, was.running);
-    let hint = "stop its workers and let its calls end, or cancel them";
+    let Json(now) = find(&app, &key).await?;
+    let (waiting, running) = (now.queued + now.delayed, now.running);
+    let message = format!("function '{key}' has {} workers, {waiting} calls that wait and {running} that run", now.workers);
+    let hint = match is_only_pushed && is_idle(&now) {
+        true => "a server still pushes its calls; one that was killed is taken off the list after 45 seconds: then forget it again",
+        false => "stop its workers and let its calls end, or cancel them",
+    };
     Err(ApiError::new(Code::FunctionInUse, message).field("name").hint(hint))
 }
 
-/// The server's own worker must not stand in the way of forgetting the function it pushes.
-async fn stop_pushing(app: &App, key: &FunctionKey) -> Result<(), ApiError> {
-    {
-        let _still = app.pushed().definitions().await;
-        if let Some(view) = app.store().find(key, app.clock().now()).await? {
-            app.store().define(FunctionDefinition { target: None, ..view.definition }).await?;
-        }
-    }
-    let patience = app.clock().sleep_until(app.clock().now() + RETIRE_TIME_MAX);
-    tokio::select! {
-        () = app.pushed().retired(key) => {}
-        () = patience => {}
-    }
-    Ok(())
+/// Whether none of its calls waits or runs.
+fn is_idle(function: &FunctionBody) -> bool {
+    function.queued + function.delayed + function.running == 0
+}
+
+/// Whether a worker serves it that is not a server's own for its target.
+async fn has_workers_of_its_own(app: &App, key: &FunctionKey) -> Result<bool, ApiError> {
+    let workers = app.store().workers().await?;
+    Ok(workers.iter().any(|worker| worker.kind != push::KIND && worker.functions.contains(key)))
 }

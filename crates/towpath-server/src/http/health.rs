@@ -7,11 +7,13 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use towpath_core::inspect::FunctionView;
+use towpath_core::store::StoreError;
 
 use super::app::App;
 use super::codes::Code;
 use super::error::ApiError;
 use super::openapi;
+use super::waits;
 use super::wire::health::HealthBody;
 
 /// A call that waits longer than this for a worker is worth a word.
@@ -30,7 +32,8 @@ pub(crate) async fn healthz() -> &'static str {
 
 /// Say whether requests should be sent here
 ///
-/// Ready means: not stopping, a write to the store succeeded in the last two seconds, and the tasks of this server run.
+/// Ready means: not stopping, a write to the store succeeded in the last two seconds, and the tasks of this server run. A store that takes
+/// nothing new is not ready: 507 `store_full` when its disk or its memory is full, 503 when it is out of reach.
 #[utoipa::path(
     get, path = "/readyz", tag = "health",
     responses((status = 200, description = "Ready", body = String, content_type = "text/plain")),
@@ -39,7 +42,9 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<&'static str, ApiEr
     if app.drain().has_begun() {
         return Err(ApiError::new(Code::Draining, "the server is stopping"));
     }
-    app.probe().ask(&app).await?;
+    if let Some(trouble) = app.probe().ask(&app).await?.refuses {
+        return Err(StoreError::Unavailable(trouble).into());
+    }
     if !app.towpath().is_fit() {
         return Err(ApiError::new(Code::Internal, "a task of this server panics each time that it is started; its log says which"));
     }
@@ -55,7 +60,11 @@ pub(crate) async fn health(State(app): State<App>) -> Result<Json<HealthBody>, A
     let store = app.probe().ask(&app).await?;
     let (functions, workers, now) = (app.store().functions().await?, app.store().workers().await?, app.clock().now());
     let oldest_queued_age = functions.iter().filter_map(|view| view.oldest_queued_at).min().map(|at| now.since(at));
-    let problems: Vec<String> = store.problems.into_iter().chain(functions.iter().flat_map(|view| problems(view, now))).collect();
+    let waits = waits::all(&app, &functions).await?;
+    let of_functions = functions.iter().flat_map(|view| problems(view, now));
+    let refuses = store.refuses.map(|trouble| format!("nothing new is accepted: {trouble}"));
+    let problems =
+        named(refuses.into_iter().chain(store.problems).chain(waits.iter().filter_map(waits::problem)).chain(of_functions).collect());
     let status = match (app.drain().has_begun(), problems.is_empty()) {
         (true, _) => "draining",
         (false, true) => "ok",
@@ -66,6 +75,7 @@ pub(crate) async fn health(State(app): State<App>) -> Result<Json<HealthBody>, A
     Ok(Json(HealthBody {
         status: status.to_owned(),
         problems,
+        waits,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: store.location,
         durability: store.durability.as_str().to_owned(),
@@ -78,6 +88,16 @@ pub(crate) async fn health(State(app): State<App>) -> Result<Json<HealthBody>, A
         dead: sum(|view| view.counts.dead),
         oldest_queued_age_ms: oldest_queued_age.map(ms),
     }))
+}
+
+/// As many as an answer names, and how many more there are.
+fn named(mut problems: Vec<String>) -> Vec<String> {
+    let more = problems.len().saturating_sub(waits::NAMED_MAX);
+    if more > 0 {
+        problems.truncate(waits::NAMED_MAX);
+        problems.push(format!("and {more} more: look at the functions with `towpath functions`"));
+    }
+    problems
 }
 
 /// What a person on call should know about a function, each with what to do.

@@ -9,8 +9,7 @@ use serde_json::json;
 use towpath::locks::{Blocked, Cleanup, Entry, Fence, HeldScope, LockError, LostLock, Terms, Waited};
 use towpath_core::inspect::LockQuery;
 use towpath_core::lock::{
-    AcquireLock, CancelLock, CancelReply, Counter, EndBy, EndLock, EndReply, Holder, ReleaseLock, ReleaseReply, RenewLock, RenewReply,
-    check_lease,
+    CancelLock, CancelReply, Counter, EndBy, EndLock, EndReply, Holder, ReleaseLock, ReleaseReply, RenewLock, RenewReply, check_lease,
 };
 use towpath_core::names::{LockScope, RequestId};
 use towpath_core::permit::{ReleaseBy, ReleasePermit, RenewPermit};
@@ -82,7 +81,7 @@ fn answer(asked: &Asked, request_id: &RequestId, outcome: &str) -> AcquireAnswer
         meta_key: None,
         workflow_id: None,
         workflow_name: None,
-        execution_id: asked.identity.execution_id.as_ref().map(ToString::to_string),
+        execution_id: asked.identity.execution_text().to_owned(),
         locked_at: None,
         fence: None,
         lease_end: None,
@@ -161,6 +160,8 @@ fn not_for_this_caller(asked: &Asked, waited: &Waited) -> ApiError {
 }
 
 /// Prolong a lease
+///
+/// Without `lease_ms` by as long as it was given last.
 #[utoipa::path(
     post, path = "/v1/locks/{scope}/renew", tag = "locks",
     params(("scope" = String, Path, description = "What is locked, percent-encoded")),
@@ -173,8 +174,10 @@ pub(crate) async fn renew(
     JsonBody(body): JsonBody<RenewLockBody>,
 ) -> Result<Json<RenewLockAnswer>, ApiError> {
     let (kind, scope, fence) = (Kind::parse(body.kind.as_deref())?, convert::lock_scope(&scope)?, Fence::new(body.fence));
-    let lease = convert::lease(body.lease_ms)?.unwrap_or(AcquireLock::LEASE);
-    check_lease(lease, Duration::from_secs(7 * 86_400)).map_err(|refused| convert::out_of_range("lease_ms", &refused))?;
+    let lease = convert::lease(body.lease_ms)?;
+    if let Some(lease) = lease {
+        check_lease(lease, Duration::from_secs(7 * 86_400)).map_err(|refused| convert::out_of_range("lease_ms", &refused))?;
+    }
     let reply = match kind.permits() {
         None => app.store().lock_renew(RenewLock { scope: scope.clone(), fence, lease }).await?,
         Some(permits) => {
@@ -341,8 +344,8 @@ pub(crate) async fn show(
 ) -> Result<Json<LockBody>, ApiError> {
     let (kind, scope) = (Kind::listed(query.kind.as_deref())?, convert::lock_scope(&scope)?);
     let found = match kind.permits() {
-        None => app.store().lock(&scope).await?.map(|view| LockBody::from(&view)),
-        Some(kind) => app.store().permits(kind, &scope).await?.map(|view| LockBody::of_permits(kind, &view)),
+        None => app.store().lock(&scope).await?.map(|view| LockBody::of_lock(&view, convert::SHOWN_MAX)),
+        Some(kind) => app.store().permits(kind, &scope).await?.map(|view| LockBody::of_permits(kind, &view, convert::SHOWN_MAX)),
     };
     match found {
         Some(body) => Ok(Json(body)),
@@ -387,7 +390,7 @@ pub(crate) async fn force(
 
 /// Free whatever a failed execution holds
 #[utoipa::path(
-    post, path = "/v1/locks/cleanup", tag = "locks", request_body = CleanupBody,
+    post, path = "/v1/locks:cleanup", tag = "locks", request_body = CleanupBody,
     responses((status = 200, description = "What was freed", body = CleanupAnswer)),
 )]
 pub(crate) async fn cleanup(State(app): State<App>, JsonBody(body): JsonBody<CleanupBody>) -> Result<Json<CleanupAnswer>, ApiError> {

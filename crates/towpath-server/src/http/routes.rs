@@ -1,4 +1,7 @@
 //! Every route with what it needs, in one table. Router, permissions and the OpenAPI document all come from these lines.
+//!
+//! After `/v1` words and keys take turns: `/v1/locks/{scope}/acquire`. A verb for a whole collection is part of its word:
+//! `/v1/locks:cleanup`. So no key of a user can be taken for a verb (decision 038).
 
 use std::collections::HashMap;
 
@@ -159,6 +162,58 @@ mod tests {
             .collect();
         public.sort();
         assert_eq!(public, ["GET /health", "GET /healthz", "GET /readyz"]);
+    }
+
+    #[test]
+    fn words_and_keys_take_turns_in_every_path() {
+        for path in permissions().keys() {
+            let is_key = |segment: &str| segment.starts_with('{');
+            match path.strip_prefix("/v1/") {
+                None => assert!(!path.contains('{'), "{path}: a key outside of /v1"),
+                Some(rest) => {
+                    let turns = rest.split('/').enumerate();
+                    turns.for_each(|(place, segment)| assert_eq!(is_key(segment), place % 2 == 1, "{path}: '{segment}'"));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_path_fits_two_routes() {
+        let paths: Vec<String> = permissions().into_keys().collect();
+        for (place, one) in paths.iter().enumerate() {
+            for other in &paths[place + 1..] {
+                assert!(!overlap(one, other), "{one} and {other} fit the same path");
+            }
+        }
+        assert!(overlap("/v1/locks/{scope}", "/v1/locks/cleanup") && overlap("/v1/{a}/b", "/v1/c/{d}"), "the check sees what it must see");
+    }
+
+    /// Whether some path fits both. A key fits every word, and is never empty: every handler refuses an empty name.
+    fn overlap(one: &str, other: &str) -> bool {
+        let fits = |key: &str, word: &str| key.starts_with('{') && !word.is_empty();
+        let (one, other): (Vec<&str>, Vec<&str>) = (one.split('/').collect(), other.split('/').collect());
+        one.len() == other.len() && one.iter().zip(&other).all(|(a, b)| a == b || fits(a, b) || fits(b, a))
+    }
+
+    /// A URL library folds a key `.` or `..` away before it sends the request.
+    #[test]
+    fn a_folded_key_reaches_no_route_that_changes_something() {
+        let permissions = permissions();
+        for (path, methods) in &permissions {
+            for key in path.split('/').filter(|segment| segment.starts_with('{')) {
+                for dots in [".", ".."] {
+                    let folded = url::Url::parse(&format!("http://localhost{}", path.replace(key, dots))).unwrap();
+                    let hits = |(other, methods_there): (&String, &Vec<(Method, Permission)>)| {
+                        let there =
+                            methods_there.iter().any(|(method, _)| method != Method::GET && methods.iter().any(|(own, _)| own == method));
+                        there && overlap(other, &folded.path().replace("%7B", "{").replace("%7D", "}"))
+                    };
+                    let hit = permissions.iter().find(|route| hits(*route)).map(|(other, _)| other);
+                    assert_eq!(hit, None, "{path} with {dots} for {key} becomes {}", folded.path());
+                }
+            }
+        }
     }
 
     #[test]

@@ -8,14 +8,16 @@ use towpath_core::ids::DeliveryId;
 use towpath_core::names::{FunctionKey, WorkerId};
 use towpath_core::store::{ClaimFunction, CompleteCalls, Completed, Delivery, Heartbeat, RenewCalls, Renewal};
 use towpath_core::time::Timestamp;
-use towpath_core::worker::{HEARTBEAT_EVERY, RegisterWorker};
+use towpath_core::worker::{HEARTBEAT_EVERY, RegisterWorker, WorkerView};
 
 use super::app::App;
 use super::bounds;
 use super::codes::Code;
 use super::convert::{self, LEASE_DEFAULT};
 use super::error::{ApiError, lease_lost, payload_too_large, worker_not_found};
-use super::extract::{JsonBody, OptionalJsonBody, PathText};
+use super::extract::{JsonBody, OptionalJsonBody, PathText, Query};
+use super::functions::check_rate;
+use super::pages::{self, PageQuery};
 use super::standing::{Standing, Terms};
 use super::turns::{self, Claimable};
 use super::wire::workers::{
@@ -27,6 +29,8 @@ use super::wire::workers::{
 const ALIVE_EVERY: Duration = HEARTBEAT_EVERY;
 const WAIT_MS_MAX: u64 = 60_000;
 const CLAIM_MAX: u64 = 1_000;
+/// A function without its name is about this long in a list of workers.
+const FUNCTION_BYTES: usize = 40;
 const KIND_DEFAULT: &str = "http";
 const KIND_BYTES_MAX: usize = 64;
 const PROGRESS_BYTES_MAX: usize = 64 * 1024;
@@ -45,6 +49,9 @@ pub(crate) async fn register(State(app): State<App>, JsonBody(body): JsonBody<Re
     };
     let kind = kind(body.kind)?;
     let offers = convert::offers(body.functions)?;
+    for (place, offer) in offers.iter().enumerate() {
+        check_rate(&app, &offer.definition, &format!("functions[{place}].limits.rate")).await?;
+    }
     let functions: Vec<FunctionKey> = offers.iter().map(|offer| offer.definition.key.clone()).collect();
     app.store().register(RegisterWorker { worker_id: worker_id.clone(), kind, offers }).await?;
     app.roster().remember(worker_id.clone(), functions, app.clock().now());
@@ -65,14 +72,19 @@ fn ms(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// List all workers
+/// List the workers
 #[utoipa::path(
-    get, path = "/v1/workers", tag = "workers",
+    get, path = "/v1/workers", tag = "workers", params(PageQuery),
     responses((status = 200, description = "By id", body = WorkerList)),
 )]
-pub(crate) async fn list(State(app): State<App>) -> Result<Json<WorkerList>, ApiError> {
-    let workers = app.store().workers().await?.into_iter().map(Into::into).collect();
-    Ok(Json(WorkerList { workers }))
+pub(crate) async fn list(State(app): State<App>, Query(query): Query<PageQuery>) -> Result<Json<WorkerList>, ApiError> {
+    let (limit, after) = (query.limit()?, query.cursor.as_deref().map(convert::worker_id).transpose()?);
+    let mut workers = app.store().workers().await?;
+    workers.sort_by(|one, other| one.worker_id.cmp(&other.worker_id));
+    let wanted = workers.into_iter().filter(|worker| after.as_ref().is_none_or(|after| worker.worker_id > *after));
+    let bytes = |worker: &WorkerView| worker.functions.iter().map(|key| key.name.as_str().len() + FUNCTION_BYTES).sum();
+    let (page, next) = pages::cut(wanted, limit, bytes, |worker| worker.worker_id.to_string());
+    Ok(Json(WorkerList { workers: page.into_iter().map(Into::into).collect(), next }))
 }
 
 /// Claim calls

@@ -15,7 +15,7 @@ pub use sign::{InvalidSecret, WebhookSecret};
 
 pub(crate) use post::Poster;
 pub(crate) use sign::{keep_secret, signature};
-pub(crate) use supervisor::{Pushed, Supervisor};
+pub(crate) use supervisor::{KIND, Pushed, Supervisor};
 
 /// Chooses the implementation of TLS for the whole process. Doing it again changes nothing.
 pub fn install_tls() {

@@ -1,10 +1,10 @@
 //! Keeps one worker per function with a target, and follows the definitions as they change.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, watch};
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use towpath::{FunctionKey, FunctionOptions, RunningWorker, Towpath};
@@ -12,13 +12,15 @@ use towpath_core::worker::{FunctionDefinition, PushTarget};
 
 use super::post::{Poster, PushHandler};
 
+/// What sort of worker a server is for functions with a target.
+pub(crate) const KIND: &str = "push";
+
 /// After an error of the store, the next look waits so long.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(1);
 
-/// Which functions are pushed. Cheap to clone.
+/// What changes of definitions wait for. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Pushed {
-    served: watch::Receiver<HashSet<FunctionKey>>,
     /// Held while a definition is read and registered with its worker, and while one is changed: registering writes the definition
     /// again, and must not write an old one over a new one.
     definitions: Arc<Mutex<()>>,
@@ -27,19 +29,12 @@ pub(crate) struct Pushed {
 impl Pushed {
     /// For a server that pushes nothing.
     pub(crate) fn nothing() -> Self {
-        Self { served: watch::channel(HashSet::new()).1, definitions: Arc::default() }
+        Self { definitions: Arc::default() }
     }
 
     /// Definitions do not move while this is held.
     pub(crate) async fn definitions(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.definitions.lock().await
-    }
-
-    /// Ends when no worker pushes this function any more.
-    pub(crate) async fn retired(&self, function: &FunctionKey) {
-        // An error says that the supervisor has ended, and its workers with it.
-        let mut served = self.served.clone();
-        let _ended = served.wait_for(|served| !served.contains(function)).await;
     }
 }
 
@@ -49,7 +44,6 @@ pub(crate) struct Supervisor {
     poster: Arc<Poster>,
     drain_timeout: Duration,
     definitions: Arc<Mutex<()>>,
-    served: watch::Sender<HashSet<FunctionKey>>,
 }
 
 struct Served {
@@ -57,48 +51,35 @@ struct Served {
     worker: RunningWorker,
 }
 
-/// Workers that stop in the background, and what they served.
+/// Workers that stop in the background.
 #[derive(Default)]
-struct Stopping {
-    tasks: JoinSet<FunctionKey>,
-    functions: Vec<FunctionKey>,
-}
+struct Stopping(JoinSet<()>);
 
 impl Stopping {
     /// Lets a worker finish what it has under way, without waiting for it here.
-    fn retire(&mut self, function: FunctionKey, one: Served) {
-        self.functions.push(function.clone());
-        self.tasks.spawn(async move {
+    fn retire(&mut self, one: Served) {
+        self.0.spawn(async move {
             one.worker.drain().await;
-            function
         });
     }
 
     /// Ends when one of them has stopped; never, when none stops.
     async fn next(&mut self) {
-        match self.tasks.join_next().await {
-            Some(Ok(function)) => {
-                // A function that was changed twice stops twice.
-                if let Some(index) = self.functions.iter().position(|known| *known == function) {
-                    self.functions.swap_remove(index);
-                }
-            }
-            Some(Err(_panicked)) => {}
-            None => std::future::pending().await,
+        if self.0.join_next().await.is_none() {
+            std::future::pending::<()>().await;
         }
     }
 
     async fn all(mut self) {
-        while self.tasks.join_next().await.is_some() {}
+        while self.0.join_next().await.is_some() {}
     }
 }
 
 impl Supervisor {
     pub(crate) fn new(towpath: Towpath, poster: Poster, drain_timeout: Duration) -> (Self, Pushed) {
-        let (served, seen) = watch::channel(HashSet::new());
         let definitions: Arc<Mutex<()>> = Arc::default();
-        let pushed = Pushed { served: seen, definitions: definitions.clone() };
-        (Self { towpath, poster: Arc::new(poster), drain_timeout, definitions, served }, pushed)
+        let pushed = Pushed { definitions: definitions.clone() };
+        (Self { towpath, poster: Arc::new(poster), drain_timeout, definitions }, pushed)
     }
 
     /// Follows the definitions until the server stops, then drains.
@@ -108,7 +89,6 @@ impl Supervisor {
             if let Err(error) = self.follow(&mut served, &mut stopping).await {
                 tracing::warn!(%error, "pushed functions could not be followed");
             }
-            self.tell(&served, &stopping);
             tokio::select! {
                 () = stop.cancelled() => break,
                 changes = self.towpath.store().functions_changed(seen) => match changes {
@@ -118,8 +98,8 @@ impl Supervisor {
                 () = stopping.next() => {}
             }
         }
-        for (function, one) in served.drain() {
-            stopping.retire(function, one);
+        for (_, one) in served.drain() {
+            stopping.retire(one);
         }
         stopping.all().await;
     }
@@ -137,7 +117,7 @@ impl Supervisor {
             served.iter().filter(|(key, one)| wanted.get(key) != Some(&one.definition)).map(|(key, _)| key.clone()).collect();
         for key in outdated {
             if let Some(one) = served.remove(&key) {
-                stopping.retire(key, one);
+                stopping.retire(one);
             }
         }
         for (key, definition) in wanted {
@@ -157,16 +137,12 @@ impl Supervisor {
         let handler = PushHandler { poster: self.poster.clone(), url };
         self.towpath
             .worker()
-            .kind("push")
+            .kind(KIND)
             .concurrency(concurrency)
             .drain_timeout(self.drain_timeout)
             .raw_function(FunctionOptions::for_definition(definition), Arc::new(handler))
             .start()
             .await
-    }
-
-    fn tell(&self, served: &HashMap<FunctionKey, Served>, stopping: &Stopping) {
-        self.served.send_replace(served.keys().chain(&stopping.functions).cloned().collect());
     }
 
     async fn pause(&self) {

@@ -43,6 +43,8 @@ fn settings_are_changed_one_by_one_and_given_up() {
     assert_eq!((&kept["settings"]["max_messages"], &kept["settings"]["debounce_seconds"]), (&json!(7), &json!(100.0)));
     let kept = server.run(&["batch", "settings", "orders", "--unset", "debounce_seconds", "--json"]).exits(0).json();
     assert_eq!(kept["settings"]["debounce_seconds"], 10.0);
+    server.run(&["batch", "settings", "orders", "--rate", "calm", "--rate-scope", "smtp"]).says("towpath limit put 'smtp' --policy 'calm'");
+    server.run(&["limit", "put", "smtp", "--policy", "calm", "--rule", "r=gcra:1/1s"]).exits(0);
     let kept = server.run(&["batch", "settings", "orders", "--rate", "calm", "--rate-scope", "smtp", "--json"]).exits(0).json();
     assert_eq!((&kept["stored"]["rate"], &kept["stored"]["max_messages"]), (&json!({ "policy": "calm", "scope": "smtp" }), &json!(7)));
     server.run(&["batch", "settings", "orders", "--rate", "a:b"]).exits(2).says("rule name 'a:b'");

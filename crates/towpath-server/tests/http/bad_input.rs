@@ -155,7 +155,7 @@ async fn fields_of_the_wrong_shape() {
             "invalid_field",
             "results[0].error",
         ),
-        post("dead letters without a filter", "/v1/dead-letters/drop", "[]", 400, "invalid_field", "body"),
+        post("dead letters without a filter", "/v1/dead-letters:drop", "[]", 400, "invalid_field", "body"),
         get("an unknown query parameter", "/v1/calls?stat=dead", 400, "unknown_field", "stat"),
         get("an unknown state", "/v1/calls?state=queued,lost", 400, "invalid_field", "state"),
         get("an unknown reason", "/v1/dead-letters?reason=bored", 400, "invalid_field", "reason"),

@@ -11,7 +11,7 @@ const ACQUIRE: &str = "/v1/locks/s/acquire";
 const RENEW: &str = "/v1/locks/s/renew";
 const RELEASE: &str = "/v1/locks/s/release";
 const CANCEL: &str = "/v1/locks/s/cancel";
-const CLEANUP: &str = "/v1/locks/cleanup";
+const CLEANUP: &str = "/v1/locks:cleanup";
 
 async fn check(server: &Server, path: &str, body: &Value, status: u16, code: &str, field: &str) {
     let error = server.post(path, body.clone()).await.error(status, code);

@@ -52,11 +52,11 @@ async fn a_replayed_dead_letter_is_a_new_call_and_cannot_be_replayed_twice() {
 #[tokio::test]
 async fn dead_letters_are_replayed_and_dropped_by_filter() {
     let (server, _ids) = with_dead_letters(6).await;
-    let replayed = server.post("/v1/dead-letters/replay", json!({ "function": "a", "max": 2 })).await.with(200);
+    let replayed = server.post("/v1/dead-letters:replay", json!({ "function": "a", "max": 2 })).await.with(200);
     assert_eq!(replayed["replayed"].as_array().unwrap().len(), 2);
     assert_eq!(params(&server.get("/v1/dead-letters?payloads=true").await.with(200)), [5, 3, 1, 0], "the newest of the function first");
-    assert_eq!(server.post("/v1/dead-letters/drop", json!({ "function": "b" })).await.with(200)["dropped"], 3);
-    assert_eq!(server.post("/v1/dead-letters/drop", json!({})).await.with(200)["dropped"], 1);
+    assert_eq!(server.post("/v1/dead-letters:drop", json!({ "function": "b" })).await.with(200)["dropped"], 3);
+    assert_eq!(server.post("/v1/dead-letters:drop", json!({})).await.with(200)["dropped"], 1);
     assert_eq!(params(&server.get("/v1/dead-letters?payloads=true").await.with(200)), [0_i64; 0]);
 }
 

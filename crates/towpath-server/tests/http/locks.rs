@@ -35,6 +35,45 @@ async fn a_lock_is_granted_with_all_that_workflows_expect() {
 }
 
 #[tokio::test]
+async fn a_lock_without_an_execution_says_so_in_every_answer() {
+    let server = server().await;
+    for kind in ["exclusive", "semaphore"] {
+        let mut body = json!({ "lock_id": "a", "kind": kind });
+        if kind == "semaphore" {
+            body["limit"] = json!(2);
+        }
+        assert_eq!(acquire(&server, "s", body).await["execution_id"], "unknown", "{kind}");
+    }
+    let waiting = server.post("/v1/locks/s/acquire", json!({ "lock_id": "b", "wait": false })).await.error(409, "lock_held");
+    assert_eq!(waiting["details"]["holder"]["execution_id"], "unknown", "the identity beside the lock says the same");
+}
+
+#[tokio::test]
+async fn a_lock_renewed_without_a_length_keeps_its_own() {
+    let server = server().await;
+    let day = 86_400_000_u64;
+    for kind in ["exclusive", "semaphore", "write"] {
+        let mut body = json!({ "lock_id": "a", "kind": kind, "ttl_seconds": 7 * 86_400, "lease_ms": day });
+        if kind == "semaphore" {
+            body["limit"] = json!(1);
+        }
+        let granted = acquire(&server, "s", body).await;
+        let mut renewal = json!({ "fence": granted["fence"], "kind": kind });
+        if kind != "exclusive" {
+            renewal["lock_id"] = json!("a");
+        }
+        let renew = async |renewal: &Value| {
+            let renewed = server.post("/v1/locks/s/renew", renewal.clone()).await.with(200);
+            renewed["lease_remaining_ms"].as_u64().unwrap()
+        };
+        assert_eq!(renew(&renewal).await, day, "{kind}");
+        let mut shorter = renewal.clone();
+        shorter["lease_ms"] = json!(60_000);
+        assert_eq!((renew(&shorter).await, renew(&renewal).await), (60_000, 60_000), "{kind}");
+    }
+}
+
+#[tokio::test]
 async fn a_held_lock_is_a_conflict_that_names_its_holder() {
     let server = server().await;
     acquire(&server, "s", json!({ "lock_id": "a", "workflow_name": "Import" })).await;
@@ -161,7 +200,7 @@ async fn ids_may_be_numbers_and_yes_or_no_may_be_text_as_workflows_write_them() 
     assert_eq!(held["holder"]["execution_id"], "4711", "{held}");
     server.post("/v1/locks/excel/acquire", json!({ "lock_id": "other", "wait": "False" })).await.with(409);
     server.post("/v1/locks/excel/acquire", json!({ "wait": "no" })).await.with(400);
-    let cleaned = server.post("/v1/locks/cleanup", json!({ "execution_id": 4711, "lockScopes": [] })).await.with(200);
+    let cleaned = server.post("/v1/locks:cleanup", json!({ "execution_id": 4711, "lockScopes": [] })).await.with(200);
     assert_eq!(cleaned["scopes"], json!(["excel"]));
 }
 
@@ -173,9 +212,9 @@ async fn a_failed_execution_is_cleaned_up_in_the_shape_that_workflows_know() {
     }
     acquire(&server, "gpu", json!({ "kind": "semaphore", "limit": 1, "execution_id": "4711" })).await;
     let body = json!({ "execution_id": "4711", "lock_scopes": ["c", "never"], "scan": true });
-    let cleaned = server.post("/v1/locks/cleanup", body.clone()).await.with(200);
+    let cleaned = server.post("/v1/locks:cleanup", body.clone()).await.with(200);
     assert_eq!(cleaned, json!({ "cleaned": true, "cleaned_count": 3, "scopes": ["a", "b", "sem:gpu"] }));
-    let nothing = server.post("/v1/locks/cleanup", body).await.with(200);
+    let nothing = server.post("/v1/locks:cleanup", body).await.with(200);
     assert_eq!(nothing, json!({ "cleaned": false, "cleaned_count": 0, "scopes": [], "reason": "no locks owned by failed execution" }));
 }
 
@@ -299,7 +338,7 @@ async fn scopes_of_the_shared_configuration_are_cleaned_up_without_being_named()
     for (scope, execution) in [("a", "4711"), ("c", "4712")] {
         acquire(&server, scope, json!({ "execution_id": execution })).await;
     }
-    let cleaned = server.post("/v1/locks/cleanup", json!({ "execution_id": "4711" })).await.with(200);
+    let cleaned = server.post("/v1/locks:cleanup", json!({ "execution_id": "4711" })).await.with(200);
     assert_eq!(cleaned, json!({ "cleaned": true, "cleaned_count": 1, "scopes": ["a"] }));
     assert_eq!(server.get("/v1/locks?scan=true").await.with(200)["locks"].as_array().unwrap().len(), 1);
 }

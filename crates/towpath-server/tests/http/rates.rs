@@ -27,6 +27,40 @@ async fn state(server: &Server, id: &str) -> Value {
 }
 
 #[tokio::test]
+async fn a_rate_whose_policy_is_not_there_is_refused_and_one_that_is_removed_is_waited_for() {
+    let server = server().await;
+    let limits = json!({ "rate": { "policy": "calm" } });
+    let rated_batcher = json!({ "key": ["id"], "rate": { "policy": "calm" } });
+    for (error, field) in [
+        (server.put("/v1/functions/send", json!({ "limits": limits })).await.error(422, "policy_not_found"), "limits.rate.policy"),
+        (
+            server.post("/v1/workers", json!({ "functions": [rated("send", 1)] })).await.error(422, "policy_not_found"),
+            "functions[0].limits.rate.policy",
+        ),
+        (server.put("/v1/batches/send/settings", rated_batcher.clone()).await.error(422, "policy_not_found"), "rate.policy"),
+    ] {
+        assert_eq!((error["field"].as_str(), &error["details"]), (Some(field), &json!({ "policy": "calm", "scope": "send" })), "{error}");
+        assert!(error["hint"].as_str().unwrap().contains("towpath limit put 'send' --policy 'calm'"), "{error}");
+    }
+    server.get("/v1/functions/send").await.error(404, "function_not_found");
+    server.get("/v1/batches/send").await.error(404, "batcher_not_found");
+    put(&server, "send", "sliding_log", 2, 3_600_000).await;
+    server.put("/v1/batches/send/settings", rated_batcher).await.with(201);
+    let worker = server.pull_worker(json!([rated("send", 1)])).await;
+    server.put("/v1/limits/send", json!({ "policy": "calm", "rules": [] })).await.with(200);
+    submit(&server, "send", "s-1").await;
+    assert_eq!(worker.post("claim", json!({ "wait_ms": 50 })).await.with(200)["calls"], json!([]));
+    let health = server.get("/v1/health").await.with(200);
+    let wait = |kind: &str, waiting: u64| json!({ "kind": kind, "name": "send", "reason": "policy_not_found", "policy": "calm", "scope": "send", "waiting": waiting });
+    assert_eq!(health["waits"], json!([wait("function", 1), wait("batcher", 0)]));
+    let problem = health["problems"][0].as_str().unwrap();
+    assert!(problem.starts_with("1 call of 'send' waits because there is no policy 'calm'"), "{problem}");
+    put(&server, "send", "sliding_log", 2, 3_600_000).await;
+    assert_eq!(worker.claim_one().await["call_id"], "s-1");
+    assert_eq!(server.get("/v1/health").await.with(200)["waits"], json!([]));
+}
+
+#[tokio::test]
 async fn a_claim_gives_out_no_more_than_the_policy_lets_through() {
     let server = server().await;
     put(&server, "send", "sliding_log", 2, 3_600_000).await;

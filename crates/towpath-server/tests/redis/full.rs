@@ -1,6 +1,8 @@
 //! A Redis without room: nothing new is taken, what is there is worked off, and when there is room all goes on by itself.
 
+use crate::caller::Caller;
 use crate::rig::{everysec_redis, serve};
+use crate::support::wait_for;
 
 #[test]
 fn a_worker_that_comes_to_a_full_redis_works_off_what_waits_there() {
@@ -29,4 +31,33 @@ fn a_worker_that_comes_to_a_full_redis_works_off_what_waits_there() {
     redis.cli(&["config", "set", "maxmemory", "0"]);
     server.run(&["call", "upper", r#""again""#]).exits(0).prints("AGAIN");
     server.run(&["batch", "show", "orders", "anna", "--json"]).exits(0).prints(r#""size":1"#);
+}
+
+#[test]
+fn a_server_on_a_redis_that_takes_nothing_new_is_not_ready_and_says_why() {
+    let mut redis = everysec_redis();
+    let (server, caller) = (serve(&redis.url()), Caller::new());
+    let ready = || caller.ask_status(&server.url, "/readyz");
+    let not_ready = |status: u16| {
+        let (_, body) = wait_for(&format!("not to be ready with {status}"), || {
+            caller.get(&server.url, "/readyz").filter(|(said, _)| *said == status) // an answer that is no JSON is "ready"
+        });
+        body["error"].clone()
+    };
+    assert_eq!(ready(), Some(200));
+    redis.cli(&["config", "set", "maxmemory", "1"]);
+    let error = not_ready(507);
+    assert_eq!(error["code"], "store_full", "{error}");
+    assert!(error["message"].as_str().unwrap().contains("maxmemory"), "{error}");
+    assert_eq!(caller.ask_status(&server.url, "/healthz"), Some(200));
+    let (status, health) = caller.get(&server.url, "/v1/health").unwrap();
+    assert_eq!((status, &health["status"]), (200, &"degraded".into()), "{health}");
+    assert!(health["problems"][0].as_str().unwrap().starts_with("nothing new is accepted"), "{health}");
+    redis.cli(&["config", "set", "maxmemory", "0"]);
+    wait_for("to be ready again", || (ready() == Some(200)).then_some(()));
+
+    redis.kill();
+    assert_eq!(not_ready(503)["code"], "store_unavailable");
+    redis.start_again();
+    wait_for("to be ready again", || (ready() == Some(200)).then_some(()));
 }

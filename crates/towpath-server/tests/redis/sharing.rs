@@ -102,18 +102,75 @@ fn pushing(store: &str) -> Server {
     Server::start_with(tempfile::tempdir().unwrap(), &arguments)
 }
 
-#[test]
-fn a_server_that_is_told_to_stop_hands_the_calls_that_it_pushes_over_at_once() {
-    const CALLS: usize = 12;
-    let redis = durable_redis();
-    let (runtime, target) = (runtime(), Target { starts: Starts::default(), answering: watch::Sender::new(false) });
-    let url = runtime.block_on(async {
+/// A target that listens, and its address.
+fn listening(runtime: &tokio::runtime::Runtime, target: &Target) -> String {
+    runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let router = axum::Router::new().fallback(keep).with_state(target.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         url
+    })
+}
+
+fn push_workers(caller: &Caller, url: &str, count: usize) {
+    wait_for(&format!("{count} servers to push"), || {
+        let (_, body) = caller.get(url, "/v1/workers")?;
+        (body["workers"].as_array()?.len() == count).then_some(())
     });
+}
+
+#[test]
+fn a_function_with_a_target_is_forgotten_though_three_servers_push_it() {
+    let redis = durable_redis();
+    let (runtime, target) = (runtime(), Target { starts: Starts::default(), answering: watch::Sender::new(true) });
+    let (url, caller) = (listening(&runtime, &target), Caller::new());
+    let servers = [pushing(&redis.url()), pushing(&redis.url()), pushing(&redis.url())];
+    for round in 0..3 {
+        caller.define_as(&servers[0].url, "pushed", &json!({ "target": { "url": url } }));
+        push_workers(&caller, &servers[1].url, 3);
+        let id = format!("call-{round}");
+        caller.submit(&servers[2].url, "pushed", &id);
+        assert_eq!(caller.ended(&servers[0].url, &id)["outcome"]["data"]["answered"], true);
+
+        let (status, was) = caller.ask(reqwest::Method::DELETE, &servers[round].url, "/v1/functions/pushed").unwrap();
+        assert_eq!((status, &was["name"], &was["target"]["url"]), (200, &json!("pushed"), &json!(url)), "{was}");
+        // No server pushes it any more, and none brings it back.
+        push_workers(&caller, &servers[1].url, 0);
+        for server in &servers {
+            assert_eq!(caller.get(&server.url, "/v1/functions/pushed").unwrap().0, 404);
+        }
+    }
+}
+
+#[test]
+fn a_function_with_a_target_that_is_not_forgotten_keeps_its_target() {
+    let redis = durable_redis();
+    let (runtime, target) = (runtime(), Target { starts: Starts::default(), answering: watch::Sender::new(false) });
+    let (url, caller) = (listening(&runtime, &target), Caller::new());
+    let (serving, killed) = (pushing(&redis.url()), pushing(&redis.url()));
+    caller.define_as(&serving.url, "pushed", &json!({ "target": { "url": url } }));
+    push_workers(&caller, &serving.url, 2);
+    // A server that cannot stop pushing, because it is not there any more.
+    killed.process.signal(Signal::SIGKILL);
+    let (status, refused) = caller.ask(reqwest::Method::DELETE, &serving.url, "/v1/functions/pushed").unwrap();
+    assert_eq!((status, &refused["error"]["code"]), (409, &json!("function_in_use")), "{refused}");
+    assert!(refused["error"]["hint"].as_str().unwrap().contains("45 seconds"), "{refused}");
+    caller.submit(&serving.url, "pushed", "call");
+    wait_for("the call to be pushed", || target.starts.lock().unwrap().get("call").map(drop));
+    // With a call that runs nothing is tried at all.
+    let (status, refused) = caller.ask(reqwest::Method::DELETE, &serving.url, "/v1/functions/pushed").unwrap();
+    assert_eq!((status, &refused["error"]["code"]), (409, &json!("function_in_use")), "{refused}");
+    target.answering.send_replace(true);
+    assert_eq!(caller.ended(&serving.url, "call")["outcome"]["data"]["answered"], true);
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_hands_the_calls_that_it_pushes_over_at_once() {
+    const CALLS: usize = 12;
+    let redis = durable_redis();
+    let (runtime, target) = (runtime(), Target { starts: Starts::default(), answering: watch::Sender::new(false) });
+    let url = listening(&runtime, &target);
     let (mut leaving, caller) = (pushing(&redis.url()), Caller::new());
     caller.define_as(&leaving.url, "pushed", &json!({ "target": { "url": url } }));
     let ids: Vec<String> = (0..CALLS).map(|number| format!("call-{number}")).collect();
@@ -122,10 +179,7 @@ fn a_server_that_is_told_to_stop_hands_the_calls_that_it_pushes_over_at_once() {
     }
     wait_for("all calls to be posted", || (target.starts.lock().unwrap().len() == CALLS).then_some(()));
     let staying = pushing(&redis.url());
-    wait_for("the other server to serve it too", || {
-        let (_, body) = caller.get(&staying.url, "/v1/workers")?;
-        (body["workers"].as_array()?.len() == 2).then_some(())
-    });
+    push_workers(&caller, &staying.url, 2);
 
     let told_to_stop = now();
     leaving.process.signal(Signal::SIGTERM);

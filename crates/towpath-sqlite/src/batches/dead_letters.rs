@@ -102,10 +102,16 @@ pub(super) fn page(conn: &Connection, batcher: &BatcherName, query: &DeadLetterQ
     let columns =
         (batcher.as_str(), after.unwrap_or(start), query.reason.as_deref(), query.key.as_ref().map(BatchKey::as_str), limit as i64 + 1);
     let mut statement = conn.prepare_cached(sql)?;
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-    let mut found: Vec<(i64, String)> = statement.query_map(columns, read)?.collect::<Result<_, _>>()?;
-    let more = found.len() > limit;
-    found.truncate(limit);
-    let next = found.last().filter(|_| more).map(|(seq, _)| Cursor(seq.to_string()));
-    Ok(CursorPage { items: found.into_iter().map(|(_, entry)| DeadLetter::parse(entry)).collect(), next })
+    let mut rows = statement.query(columns)?;
+    let (mut items, mut last, mut bytes) = (Vec::new(), 0_i64, 0);
+    while let Some(row) = rows.next()? {
+        if items.len() == limit || bytes >= PageRequest::BYTES_MAX {
+            let next = (!items.is_empty()).then(|| Cursor(last.to_string()));
+            return Ok(CursorPage { items, next });
+        }
+        let entry: String = row.get(1)?;
+        (last, bytes) = (row.get(0)?, bytes + entry.len());
+        items.push(DeadLetter::parse(entry));
+    }
+    Ok(CursorPage { items, next: None })
 }

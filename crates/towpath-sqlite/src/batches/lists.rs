@@ -104,8 +104,8 @@ fn cut<T>(mut items: Vec<T>, limit: u32, behind: impl Fn(&T) -> Cursor) -> Curso
     CursorPage { items, next }
 }
 
-pub(super) fn open_batch(conn: &Connection, batcher: &BatcherName, key: &BatchKey) -> Moved<Option<BatchView>> {
+pub(super) fn open_batch(conn: &Connection, batcher: &BatcherName, key: &BatchKey, from: u64) -> Moved<Option<BatchView>> {
     let Some((open, batch)) = open::load(conn, batcher, key)? else { return Ok(None) };
-    let (in_flight, messages) = (flights::serial_of(conn, batcher, key)?, messages::all(conn, batch)?);
+    let (in_flight, messages) = (flights::serial_of(conn, batcher, key)?, messages::page(conn, batch, from)?);
     Ok(Some(BatchView { key: key.clone(), open, in_flight, messages }))
 }

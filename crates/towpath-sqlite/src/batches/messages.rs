@@ -2,11 +2,13 @@
 
 use rusqlite::Connection;
 use towpath_core::batch::Message;
+use towpath_core::inspect::PageRequest;
 
 use crate::trouble::Moved;
 
 const APPEND: &str = "INSERT INTO batch_message (batch, body) VALUES (?1, ?2)";
 pub(super) const OF: &str = "SELECT seq, body FROM batch_message WHERE batch = ?1 ORDER BY seq LIMIT ?2";
+const PAGE: &str = "SELECT body FROM batch_message WHERE batch = ?1 ORDER BY seq LIMIT ?2 OFFSET ?3";
 const HAND_OVER: &str = "UPDATE batch_message SET batch = ?2 WHERE batch = ?1 AND seq <= ?3";
 const FORGET: &str = "DELETE FROM batch_message WHERE batch = ?1";
 
@@ -32,6 +34,21 @@ pub(super) fn first(conn: &Connection, batch: i64, limit: u64) -> Moved<Vec<Plac
 /// All messages of a batch.
 pub(super) fn all(conn: &Connection, batch: i64) -> Moved<Vec<Message>> {
     Ok(first(conn, batch, u64::MAX)?.into_iter().map(|placed| placed.body).collect())
+}
+
+/// A page of the messages of a batch, from this place on.
+pub(super) fn page(conn: &Connection, batch: i64, from: u64) -> Moved<Vec<Message>> {
+    let mut statement = conn.prepare_cached(PAGE)?;
+    let mut rows = statement.query((batch, PageRequest::LIMIT_MAX, i64::try_from(from).unwrap_or(i64::MAX)))?;
+    let (mut messages, mut bytes) = (Vec::new(), 0);
+    while bytes < PageRequest::BYTES_MAX
+        && let Some(row) = rows.next()?
+    {
+        let message = Message::new(row.get::<_, Vec<u8>>(0)?);
+        bytes += message.as_bytes().len();
+        messages.push(message);
+    }
+    Ok(messages)
 }
 
 /// Gives these first messages of a batch to another.

@@ -97,9 +97,9 @@ impl BatchStore for SqliteStore {
         self.list(move |conn| lists::open_batches(conn, &name, after.as_ref(), limit)).await
     }
 
-    async fn open_batch(&self, batcher: &BatcherId, key: &BatchKey) -> Result<Option<BatchView>, StoreError> {
+    async fn open_batch(&self, batcher: &BatcherId, key: &BatchKey, from: u64) -> Result<Option<BatchView>, StoreError> {
         let (name, key) = (batcher.name.clone(), key.clone());
-        self.list(move |conn| lists::open_batch(conn, &name, &key)).await
+        self.list(move |conn| lists::open_batch(conn, &name, &key, from)).await
     }
 
     async fn batches_in_flight(

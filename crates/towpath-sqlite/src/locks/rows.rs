@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use towpath_core::inspect::LockQuery;
-use towpath_core::lock::{Counter, Fence, LastRelease, LockState, Queue, Tenure};
+use towpath_core::lock::{AcquireLock, Counter, Fence, LastRelease, LockState, Queue, Tenure};
 use towpath_core::names::{ExecutionId, LockScope};
 use towpath_core::store::HeldScope;
 use towpath_core::time::{Timestamp, millis};
@@ -19,14 +19,14 @@ use crate::writer::Tx;
 const KIND: &str = "lock";
 
 const LOAD: &str = "SELECT counter, meta, lock_id, fence, holds, execution_id, request_id, lease_end_ms, max_hold_end_ms, tenure_meta, \
-     locked_ms, fence_high, last_fence, last_lock_id, last_request_id, free_since_ms, reap_ms, arrivals FROM locks WHERE scope = ?1";
+     locked_ms, fence_high, last_fence, last_lock_id, last_request_id, free_since_ms, reap_ms, arrivals, lease_ms FROM locks WHERE scope = ?1";
 const SAVE: &str = "INSERT INTO locks (scope, counter, meta, lock_id, fence, holds, execution_id, request_id, lease_end_ms, \
      max_hold_end_ms, tenure_meta, locked_ms, fence_high, last_fence, last_lock_id, last_request_id, free_since_ms, reap_ms, arrivals, \
      touched_ms, lease_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21) \
      ON CONFLICT (scope) DO UPDATE SET counter = ?2, meta = ?3, lock_id = ?4, fence = ?5, holds = ?6, execution_id = ?7, request_id = ?8, \
      lease_end_ms = ?9, max_hold_end_ms = ?10, tenure_meta = ?11, locked_ms = ?12, fence_high = ?13, last_fence = ?14, \
      last_lock_id = ?15, last_request_id = ?16, free_since_ms = ?17, reap_ms = ?18, arrivals = ?19, touched_ms = ?20, \
-     lease_ms = coalesce(?21, lease_ms)";
+     lease_ms = ?21";
 const FORGET: &str = "DELETE FROM locks WHERE scope = ?1";
 pub(crate) const DUE: &str = "SELECT reap_ms, scope FROM locks WHERE reap_ms <= ?1 ORDER BY reap_ms, scope LIMIT ?2";
 pub(crate) const NEXT_DUE: &str = "SELECT reap_ms FROM locks WHERE reap_ms IS NOT NULL ORDER BY reap_ms LIMIT 1";
@@ -74,6 +74,7 @@ fn read_tenure(row: &Row<'_>) -> Moved<Tenure> {
         execution_id: optional_name(row, 5)?,
         request_id: name(row, 6)?,
         lease_end: Timestamp::from_millis(row.get(7)?),
+        lease: row.get::<_, Option<u64>>(18)?.map_or(AcquireLock::LEASE, Duration::from_millis),
         max_hold_end: Timestamp::from_millis(row.get(8)?),
         meta: Arc::from(row.get::<_, String>(9)?),
         locked_at: Timestamp::from_millis(row.get(10)?),
@@ -89,7 +90,7 @@ pub(crate) fn fence_column(fence: Fence) -> i64 {
     i64::try_from(fence.as_u64()).unwrap_or(i64::MAX)
 }
 
-pub(super) fn save(tx: &Tx<'_>, scope: &LockScope, before: &LockState, state: &LockState, lease: Option<Duration>) -> Moved<()> {
+pub(super) fn save(tx: &Tx<'_>, scope: &LockScope, before: &LockState, state: &LockState) -> Moved<()> {
     if before == state {
         return Ok(());
     }
@@ -121,15 +122,9 @@ pub(super) fn save(tx: &Tx<'_>, scope: &LockScope, before: &LockState, state: &L
         ms(state.reap_at),
         state.queue.arrivals,
         tx.now.as_millis(),
-        lease_of(before, state, lease).map(millis),
+        tenure.map(|tenure| millis(tenure.lease)),
     ])?;
     Ok(())
-}
-
-/// The lease that was asked for, if it was given: a question that did not enter says nothing of the holder's.
-fn lease_of(before: &LockState, state: &LockState, asked: Option<Duration>) -> Option<Duration> {
-    let end = |state: &LockState| state.tenure.as_ref().map(|tenure| (tenure.fence, tenure.lease_end));
-    asked.filter(|_| end(before) != end(state))
 }
 
 pub(super) fn held_by(conn: &Connection, execution_id: &ExecutionId, now: Timestamp) -> Moved<Vec<HeldScope>> {

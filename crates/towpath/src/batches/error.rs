@@ -26,6 +26,14 @@ pub enum BatchError {
         /// Which.
         batcher: BatcherName,
     },
+    /// The rate names a policy that is not there, or that cannot be read.
+    #[error("the rate of batcher '{batcher}' cannot be used: {error}")]
+    Rate {
+        /// Which.
+        batcher: BatcherName,
+        /// Why.
+        error: Box<crate::limits::LimitError>,
+    },
     /// Too many messages are open.
     #[error("batcher '{batcher}' has {open} messages in open batches, and takes no more than {max}: nothing was taken, try again later")]
     Full {
@@ -58,6 +66,7 @@ impl BatchError {
             Self::BadMessage(bad) => bad.code(),
             Self::InvalidSettings(invalid) => invalid.code(),
             Self::UnknownBatcher { .. } => "batcher_not_found",
+            Self::Rate { error, .. } => error.code(),
             Self::Full { .. } => "batcher_full",
             Self::NotReplayable { .. } => "not_replayable",
             Self::NotAvailable => "store_unavailable",

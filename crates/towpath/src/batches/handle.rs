@@ -80,10 +80,15 @@ impl BatchHandle {
         Ok(self.towpath.batch_store()?.batches_in_flight(&settings.batcher_id(&name), after, limit).await?)
     }
 
-    /// The open batch of a key, with its messages.
+    /// The open batch of a key, with its first messages: at most 200, up to the one that reaches 1 MiB.
     pub async fn show(&self, key: &BatchKey) -> Result<Option<BatchView>, BatchError> {
+        self.show_from(key, 0).await
+    }
+
+    /// The same, with its messages from the place `from` on.
+    pub async fn show_from(&self, key: &BatchKey, from: u64) -> Result<Option<BatchView>, BatchError> {
         let (name, settings) = self.resolved().await?;
-        Ok(self.towpath.batch_store()?.open_batch(&settings.batcher_id(&name), key).await?)
+        Ok(self.towpath.batch_store()?.open_batch(&settings.batcher_id(&name), key, from).await?)
     }
 
     /// How much there is of everything.

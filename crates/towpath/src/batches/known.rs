@@ -82,6 +82,10 @@ impl Batchers {
         // Together with what this process was told they must make sense, too.
         let here = self.here(batcher.name()).unwrap_or_default();
         let settings = Settings::of(batcher.name()).patched(&here)?.patched(batcher.patch())?;
+        if let Some(rate) = &settings.rate {
+            let refused = |error| BatchError::Rate { batcher: batcher.name().clone(), error: Box::new(error) };
+            self.towpath.check_rate(&rate.scope_of(batcher.name())?, &rate.policy).await.map_err(refused)?;
+        }
         let put = self.towpath.batch_store()?.put_batcher(batcher.name(), Payload::from_json(text)).await?;
         self.forget();
         let (name, stored) = (batcher.name().clone(), Some(batcher.patch().clone()));

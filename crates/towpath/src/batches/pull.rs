@@ -16,6 +16,8 @@ use super::dispatch::pace::Pace;
 use super::dispatch::{claim, prepare};
 use super::{BatchError, BatchHandle};
 
+/// No more batches are fetched with one request when these have this many bytes.
+const PULL_BYTES_MAX: usize = 16 << 20;
 /// A wait looks anyway after so long.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
@@ -153,8 +155,11 @@ impl BatchHandle {
         pace: &Pace,
         due: impl Iterator<Item = claim::Candidate<'_>>,
     ) -> Result<Pulled, BatchError> {
-        let mut pulled = Vec::new();
+        let (mut pulled, mut bytes) = (Vec::new(), 0);
         for what in due {
+            if bytes >= PULL_BYTES_MAX {
+                break;
+            }
             let turn = match pace.draw_one().await {
                 Ok(turn) => turn,
                 Err(at) if pulled.is_empty() => return Ok(Pulled::NotBefore(at)),
@@ -167,6 +172,7 @@ impl BatchHandle {
             match prepare::prepared(self.towpath(), name, settings, &batch).await? {
                 Some(payload) => {
                     turn.use_up();
+                    bytes += payload.as_str().len();
                     let token = PullToken { attempt: batch.attempt, token: batch.token.clone() };
                     pulled.push(PulledBatch { batch, token, payload });
                 }

@@ -79,6 +79,13 @@ impl Policies {
         own.or_else(|| table.for_all.get(name.as_str())).map(|specs| rules(specs)).transpose()
     }
 
+    /// Whether a name means something for a scope. Not from memory: another process may have put it a moment ago.
+    pub(super) async fn has(&self, scope: &LimitScope, name: &RuleName) -> Result<bool, LimitError> {
+        let table = table(&self.towpath.config().await?)?;
+        let own = table.of_scopes.get(scope.as_str()).is_some_and(|named| named.contains_key(name.as_str()));
+        Ok(own || table.for_all.contains_key(name.as_str()))
+    }
+
     /// Puts a policy of a scope, or one for all; returns whether it is new.
     pub async fn put(&self, scope: Option<&LimitScope>, name: &RuleName, rules: &Rules) -> Result<bool, LimitError> {
         let specs: Vec<RuleSpec> = rules.iter().map(RuleSpec::from).collect();

@@ -125,6 +125,14 @@ impl Towpath {
         rate.scope_of(batcher).ok().map(|scope| self.turns_under(scope, rate.policy.clone()))
     }
 
+    /// Refuses a rate whose policy is not there: what has that rate would wait for it.
+    pub async fn check_rate(&self, scope: &LimitScope, policy: &RuleName) -> Result<(), LimitError> {
+        match self.limit_policies().has(scope, policy).await? {
+            true => Ok(()),
+            false => Err(LimitError::NoPolicy { scope: scope.to_string(), policy: policy.to_string() }),
+        }
+    }
+
     fn turns_under(&self, scope: LimitScope, policy: RuleName) -> Turns {
         let known = self.limits().turns.of(&scope, &policy);
         Turns { towpath: self.clone(), scope, policy, known }

@@ -178,10 +178,10 @@ impl Question {
 
     pub(super) async fn renew(&self, store: &dyn Store, fence: Fence) -> Result<RenewReply, StoreError> {
         match self {
-            Self::Lock(want) => store.lock_renew(RenewLock { scope: want.scope.clone(), fence, lease: want.lease }).await,
+            Self::Lock(want) => store.lock_renew(RenewLock { scope: want.scope.clone(), fence, lease: Some(want.lease) }).await,
             Self::Permit(want) => {
                 let (kind, scope, lock_id) = (want.kind, want.scope.clone(), want.lock_id.clone());
-                store.permit_renew(RenewPermit { kind, scope, lock_id, fence, lease: want.lease }).await
+                store.permit_renew(RenewPermit { kind, scope, lock_id, fence, lease: Some(want.lease) }).await
             }
         }
     }

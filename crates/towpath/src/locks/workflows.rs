@@ -163,7 +163,7 @@ impl Towpath {
                 lock_id: want.lock_id.to_string(),
                 workflow_id: want.identity.workflow_id.to_string(),
                 workflow_name: want.identity.workflow_name.to_string(),
-                execution_id: want.identity.execution_id.map(|id| id.to_string()).unwrap_or_default(),
+                execution_id: want.identity.execution_text().to_owned(),
                 locked_at: terms.locked_at.to_iso(),
                 fence: terms.fence.as_u64(),
             }),

@@ -138,8 +138,8 @@ impl BatchStore for ObservedBatches {
         self.heard(self.store.open_batches(batcher, after, limit).await)
     }
 
-    async fn open_batch(&self, batcher: &BatcherId, key: &BatchKey) -> Result<Option<BatchView>, StoreError> {
-        self.heard(self.store.open_batch(batcher, key).await)
+    async fn open_batch(&self, batcher: &BatcherId, key: &BatchKey, from: u64) -> Result<Option<BatchView>, StoreError> {
+        self.heard(self.store.open_batch(batcher, key, from).await)
     }
 
     async fn batches_in_flight(

@@ -42,7 +42,7 @@ async fn a_workflow_that_leaves_everything_out_gets_what_it_always_got(test: Tes
     let output = acquired(&test, LockAcquisition::default()).await;
     let expected = json!({
         "acquired": true, "count": 1, "scope": "default", "lock_id": output.lock_id, "key": "n8n-lock-default",
-        "meta_key": "n8n-lock-default:meta", "workflow_id": "unknown", "workflow_name": "unknown", "execution_id": "",
+        "meta_key": "n8n-lock-default:meta", "workflow_id": "unknown", "workflow_name": "unknown", "execution_id": "unknown",
         "locked_at": test.now().to_iso(), "fence": output.fence,
     });
     assert_eq!(serde_json::to_value(&output).unwrap(), expected);

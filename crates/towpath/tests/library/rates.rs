@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use towpath::limits::{LimitScope, Room, Rule, RuleName, Rules, Turn};
 use towpath::testing::TestTowpath;
-use towpath::{CallContext, CallError, CallHandle, CallState, FunctionOptions, HandlerError, RunningWorker, Timestamp, VirtualClock};
+use towpath::{
+    CallContext, CallError, CallHandle, CallState, FunctionOptions, HandlerError, RunningWorker, Timestamp, VirtualClock, WorkerError,
+};
 use towpath_conformance::model::ModelStore;
 
 use crate::on_every_store;
@@ -59,6 +61,10 @@ async fn put(test: &TestTowpath, scope: Option<&str>, rule: &str) {
     let scope = scope.map(|scope| LimitScope::new(scope).unwrap());
     let rules = Rules::one(rule.parse::<Rule>().unwrap());
     test.limit_policies().put(scope.as_ref(), &RuleName::new("calm").unwrap(), &rules).await.unwrap();
+}
+
+async fn remove(test: &TestTowpath, scope: &str) {
+    test.limit_policies().remove(Some(&LimitScope::new(scope).unwrap()), &RuleName::new("calm").unwrap()).await.unwrap();
 }
 
 async fn serve(test: &TestTowpath, begun: &Begun, options: FunctionOptions) -> RunningWorker {
@@ -152,7 +158,14 @@ async fn functions_that_name_one_scope_share_its_limit(test: TestTowpath) {
 
 async fn a_function_whose_policy_is_missing_waits_for_it(test: TestTowpath) {
     let begun = Begun::new(&test);
+    let refused = test.worker().function_with(FunctionOptions::new("send").rate("calm"), begun.handler(&test)).start().await;
+    let Err(WorkerError::Rate { function, error }) = refused else { panic!("a worker with a rate that cannot be used has started") };
+    assert_eq!((function.name.as_str(), error.code()), ("send", "policy_not_found"));
+    assert!(test.store().functions().await.unwrap().is_empty(), "nothing was registered");
+    put(&test, Some("send"), "r=gcra:1/1s").await;
     let _worker = serve(&test, &begun, FunctionOptions::new("send").rate("calm")).await;
+    remove(&test, "send").await;
+    test.advance(seconds(2)).await; // a process sees it within a second
     submit(&test, "send", 1).await;
     test.advance(seconds(5)).await;
     assert_eq!(begun.times(), [0_u128; 0]);

@@ -1,7 +1,7 @@
 //! The promises about dead letters: kept until somebody deals with them, sent again as they were.
 
 use towpath_core::batch::{ClaimReply, DeadLetter, DeadReply, FinishReply, ReplayReply, Skip, Verb};
-use towpath_core::inspect::DeadLetterQuery;
+use towpath_core::inspect::{DeadLetterQuery, PageRequest};
 
 use crate::bench::{Bench, sure};
 use crate::words::{MessageWords, batch_id, batch_key, batcher, message, seconds, source, unreadable};
@@ -53,6 +53,33 @@ pub async fn dead_letters_come_page_by_page_both_ways_and_filtered(t: &mut Bench
             expected.reverse();
         }
         assert_eq!((seen.as_slice(), pages), (expected.as_slice(), 2));
+    }
+}
+
+pub async fn a_page_of_dead_letters_ends_with_the_one_that_reaches_a_mebibyte(t: &mut Bench) {
+    for number in 0..7 {
+        t.accepted(message("k", &format!("\"{}\"", "x".repeat(250_000))).immediate()).await;
+        let batch = t.claim_batch("k", &format!("b-{number}")).await;
+        t.give_up(&batch, "rejected_404").await;
+        t.advance_s(1);
+    }
+    for newest_first in [false, true] {
+        let mut query = DeadLetterQuery { newest_first, limit: 100, ..DeadLetterQuery::default() };
+        let (mut seen, mut pages) = (Vec::new(), Vec::new());
+        loop {
+            let page = sure(t.batches().dead_letters(&t.orders(), &query).await);
+            let bytes: usize = page.items.iter().map(|letter| letter.entry.as_bytes().len()).sum();
+            assert!(bytes < PageRequest::BYTES_MAX + 1_000_000, "{bytes}");
+            pages.push(page.items.len());
+            seen.extend(page.items.into_iter().map(|letter| letter.id));
+            query.after = page.next;
+            if query.after.is_none() {
+                break;
+            }
+        }
+        seen.sort();
+        assert_eq!(seen, (0..7).map(|number| batch_id(&format!("b-{number}"))).collect::<Vec<_>>());
+        assert!(pages.len() > 1, "{pages:?}");
     }
 }
 

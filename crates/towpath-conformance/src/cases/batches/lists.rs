@@ -26,6 +26,25 @@ pub async fn an_open_batch_shows_all_that_is_known_of_it(t: &mut Bench) {
     assert_eq!(t.open_batch("other").await, None);
 }
 
+pub async fn messages_of_an_open_batch_come_page_by_page(t: &mut Bench) {
+    for number in 0..203 {
+        t.say("many", &number.to_string()).await;
+    }
+    let messages = async |key: &str, from| {
+        let view = sure(t.batches().open_batch(&t.orders(), &batch_key(key), from).await).expect("it is open");
+        view.messages.iter().map(|message| message.as_bytes().to_vec()).collect::<Vec<_>>()
+    };
+    let (first, second) = (messages("many", 0).await, messages("many", 200).await);
+    assert_eq!((first.len(), first[199].as_slice()), (200, b"199".as_slice()));
+    assert_eq!(second, [b"200", b"201", b"202"]);
+    assert!(messages("many", 203).await.is_empty() && messages("many", u64::MAX).await.is_empty());
+    for _ in 0..7 {
+        t.say("large", &"x".repeat(250_000)).await;
+    }
+    assert_eq!(messages("large", 0).await.len(), 5, "a page ends with the message that reaches 1 MiB");
+    assert_eq!(messages("large", 5).await.len(), 2);
+}
+
 pub async fn open_batches_come_page_by_page_the_longest_open_first(t: &mut Bench) {
     for key in ["c", "a", "b"] {
         t.say(key, "1").await;

@@ -1,6 +1,6 @@
 //! The promises about leases: a silent holder is followed, a renewed one is not, and no renewal passes the cap.
 
-use towpath_core::lock::{AcquireReply, LostLock, ReapReply, ReleaseReply, RenewReply};
+use towpath_core::lock::{AcquireLock, AcquireReply, LostLock, ReapReply, ReleaseReply, RenewReply};
 
 use crate::bench::Bench;
 use crate::words::{LockWords, seconds, want};
@@ -21,6 +21,24 @@ pub async fn a_renewal_counts_from_now(t: &mut Bench) {
     assert_eq!(renewed, expected);
     t.advance_s(9);
     t.held_by(want("s", "b"), "a").await;
+}
+
+pub async fn a_renewal_without_a_length_keeps_the_length_that_was_given_last(t: &mut Bench) {
+    let lease_of = |renewed: RenewReply| match renewed {
+        RenewReply::Renewed { now, lease_end, .. } => lease_end.since(now),
+        RenewReply::Lost(why) => panic!("lost: {why:?}"),
+    };
+    let day = AcquireLock { lease: seconds(86_400), max_hold: seconds(7 * 86_400), max_holds: 3, ..want("s", "a") };
+    let grant = t.granted(day.clone()).await;
+    t.advance_s(80_000);
+    assert_eq!(lease_of(t.renew_lock_as_before("s", grant.fence).await), seconds(86_400));
+    t.reopen().await;
+    assert_eq!(lease_of(t.renew_lock_as_before("s", grant.fence).await), seconds(86_400), "it is kept with the lock");
+    let shorter = AcquireLock { lease: seconds(30), ..day.asked_as("again") };
+    assert!(matches!(t.acquire(shorter).await, AcquireReply::Reentered(_)));
+    assert_eq!(lease_of(t.renew_lock_as_before("s", grant.fence).await), seconds(86_400), "entering again shortens nothing");
+    assert_eq!(lease_of(t.renew_lock("s", grant.fence).await), seconds(10));
+    assert_eq!(lease_of(t.renew_lock_as_before("s", grant.fence).await), seconds(10), "the length that was said last counts");
 }
 
 pub async fn a_holder_that_renews_for_ever_is_lost_at_its_cap(t: &mut Bench) {

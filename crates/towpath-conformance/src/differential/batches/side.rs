@@ -131,7 +131,7 @@ async fn ask(store: &dyn BatchStore, clock: &VirtualClock, op: &Op) -> Result<Re
         Op::Clear(batcher) => Reply::Count(store.dead_letter_clear(batcher, "random").await?),
         Op::DeadLetters(batcher, query) => Reply::Letters(all_pages(store, batcher, query).await?),
         Op::Dead(batcher, id) => Reply::Letters(store.dead_letter(batcher, id).await?.into_iter().collect()),
-        Op::Open(batcher, key) => Reply::Open(store.open_batch(batcher, key).await?),
+        Op::Open(batcher, key) => Reply::Open(store.open_batch(batcher, key, 0).await?),
         Op::PutBatcher(name, settings) => Reply::Put(store.put_batcher(name, Payload::from_json(settings.clone())).await?),
         Op::Batchers => Reply::Batchers(store.batchers().await?, store.batchers_changed(0, clock.now()).await?),
         Op::Dump(batcher) => Reply::Dump(Box::new(BatchDump::of(store, batcher).await)),

@@ -81,7 +81,7 @@ impl Generator {
     fn speak(&mut self, scope: LockScope, lock: Option<&LockView>) -> Op {
         let fence = self.fence(lock);
         if self.one_in(2) {
-            Op::Renew(RenewLock { scope, fence, lease: self.ms(&LEASES_MS) })
+            Op::Renew(RenewLock { scope, fence, lease: self.renewal() })
         } else {
             Op::Release(ReleaseLock { scope, fence })
         }
@@ -120,7 +120,7 @@ impl Generator {
         let (who, fence) = if self.one_in(3) { stranger } else { held.choose(&mut self.random).cloned().unwrap_or(stranger) };
         match self.random.random_range(0..10) {
             0..6 => Op::Take(self.take(kind, what)),
-            6..8 => Op::RenewPermit(RenewPermit { kind, scope: what, lock_id: who, fence, lease: self.ms(&LEASES_MS) }),
+            6..8 => Op::RenewPermit(RenewPermit { kind, scope: what, lock_id: who, fence, lease: self.renewal() }),
             _ => {
                 let waiters: Vec<WaiterId> = view.iter().flat_map(|view| &view.waiters).map(|place| place.waiter.clone()).collect();
                 let by = match (self.random.random_range(0..5), waiters.choose(&mut self.random)) {
@@ -193,6 +193,11 @@ impl Generator {
             9..11 => Op::OldDelMeta(what),
             _ => Op::OldGet(what),
         }
+    }
+
+    /// The length of a renewal; now and then it does not say.
+    fn renewal(&mut self) -> Option<Duration> {
+        if self.one_in(3) { None } else { Some(self.ms(&LEASES_MS)) }
     }
 
     fn ms(&mut self, choices: &[u64]) -> Duration {

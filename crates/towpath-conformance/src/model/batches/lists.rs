@@ -1,6 +1,6 @@
 //! What is due, and what people get to see.
 
-use towpath_core::batch::DeadLetter;
+use towpath_core::batch::{DeadLetter, Message};
 use towpath_core::inspect::{BatchCounts, BatchView, Cursor, CursorPage, DeadLetterQuery, FlightView, OpenBatchView, PageRequest};
 use towpath_core::names::{BatchId, BatchKey};
 use towpath_core::store::DueBatches;
@@ -41,11 +41,11 @@ impl Batcher {
         by_place(views.collect(), after, limit, |view| (view.open.first, view.key.as_str().to_owned()))
     }
 
-    pub(super) fn open_batch(&self, key: &BatchKey) -> Option<BatchView> {
+    pub(super) fn open_batch(&self, key: &BatchKey, from: u64) -> Option<BatchView> {
         let (open, messages) = self.open.get(key)?;
         let in_flight = self.flights.values().find(|(flight, _)| flight.serial && flight.key == *key);
         let in_flight = in_flight.map(|(flight, _)| flight.batch_id.clone());
-        Some(BatchView { key: key.clone(), open: *open, in_flight, messages: messages.clone() })
+        Some(BatchView { key: key.clone(), open: *open, in_flight, messages: page_of(messages, from) })
     }
 
     pub(super) fn in_flight(&self, after: Option<&Cursor>, limit: u32) -> CursorPage<FlightView> {
@@ -65,7 +65,7 @@ impl Batcher {
             found.reverse();
         }
         found.retain(|(place, _)| after.is_none_or(|after| if query.newest_first { *place < after } else { *place > after }));
-        let limit = page_size(query.limit);
+        let limit = up_to_bytes(found.iter().map(|(_, letter)| letter.entry.as_bytes().len())).min(page_size(query.limit));
         let next = (found.len() > limit && limit > 0).then(|| Cursor(found[limit - 1].0.to_string()));
         CursorPage { items: found.into_iter().take(limit).map(|(_, letter)| letter.clone()).collect(), next }
     }
@@ -85,6 +85,24 @@ fn by_place<T>(mut items: Vec<T>, after: Option<&Cursor>, limit: u32, place: imp
         Cursor::behind(at, &name)
     });
     CursorPage { items, next }
+}
+
+fn page_of(messages: &[Message], from: u64) -> Vec<Message> {
+    let rest = messages.iter().skip(usize::try_from(from).unwrap_or(usize::MAX));
+    let limit = up_to_bytes(rest.clone().map(|message| message.as_bytes().len())).min(PageRequest::LIMIT_MAX as usize);
+    rest.take(limit).cloned().collect()
+}
+
+/// How many items there are up to the one that fills a page, and with it.
+fn up_to_bytes(lengths: impl Iterator<Item = usize>) -> usize {
+    let mut sum = 0;
+    lengths
+        .take_while(|length| {
+            let has_room = sum < PageRequest::BYTES_MAX;
+            sum += length;
+            has_room
+        })
+        .count()
 }
 
 fn page_size(limit: u32) -> usize {

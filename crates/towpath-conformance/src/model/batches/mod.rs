@@ -118,8 +118,8 @@ impl BatchStore for ModelStore {
         Ok(self.see_batches(batcher, |kept, _| kept.open_batches(after.as_ref(), limit)))
     }
 
-    async fn open_batch(&self, batcher: &BatcherId, key: &BatchKey) -> Result<Option<BatchView>, StoreError> {
-        Ok(self.see_batches(batcher, |kept, _| kept.open_batch(key)))
+    async fn open_batch(&self, batcher: &BatcherId, key: &BatchKey, from: u64) -> Result<Option<BatchView>, StoreError> {
+        Ok(self.see_batches(batcher, |kept, _| kept.open_batch(key, from)))
     }
 
     async fn batches_in_flight(

@@ -128,7 +128,7 @@ fn parts<'a>(settings: &Settings, batch: &'a ClaimedBatch) -> Result<Parts<'a>, 
 
 /// What cannot be read is at the beginning of time.
 fn sent_at(fields: &Fields<'_>) -> i64 {
-    fields.text("timestamp").and_then(|text| Timestamp::from_iso(&text)).map_or(0, Timestamp::as_millis)
+    fields.text("timestamp").and_then(|text| Timestamp::from_date(&text)).map_or(0, Timestamp::as_millis)
 }
 
 fn meta(settings: &Settings, batch: &ClaimedBatch, size: usize, base: &Fields<'_>) -> String {

@@ -256,7 +256,7 @@ impl Settings {
             target: None,
             secrets: Vec::new(),
             allow_targets: Vec::new(),
-            error_field: None,
+            error_field: seed.then(|| "error".to_owned()),
             sources: Vec::new(),
             max_open: 1_000_000,
             dlq_keep_days: None,

@@ -263,7 +263,7 @@ impl Settings {
             target: self.target.clone(),
             secrets: Some(self.secrets.clone()),
             allow_targets: Some(self.allow_targets.clone()),
-            error_field: self.error_field.clone(),
+            error_field: Some(self.error_field.clone().unwrap_or_default()), // empty: none, also where there is one by default
             sources: Some(self.sources.clone()),
             max_open: Some(self.max_open),
             dlq_keep_days: self.dlq_keep_days,

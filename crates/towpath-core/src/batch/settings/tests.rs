@@ -15,7 +15,12 @@ fn the_old_workers_batcher_behaves_as_it_did_and_others_are_exact() {
     let old = Settings::of(&BatcherName::new("input_contour").unwrap());
     assert_eq!((old.merge.strategy, old.order, old.reason_style), (Strategy::Text, Order::Timestamp, ReasonStyle::Seed));
     assert_eq!((old.debounce, old.max_wait), (Duration::from_secs(10), Duration::from_secs(300)));
+    assert_eq!(old.error_field.as_deref(), Some("error"));
+    let without = old.clone().patched(&serde_json::from_value(json!({ "error_field": "" })).unwrap()).unwrap();
+    assert_eq!(without.error_field, None);
+    assert_eq!(old.patched(&without.to_patch()).unwrap(), without, "what is switched off stays off when it is written and read");
     let other = Settings::of(&BatcherName::new("orders").unwrap());
+    assert_eq!(other.error_field, None);
     assert_eq!((other.merge.strategy, other.order, other.reason_style), (Strategy::List, Order::Arrival, ReasonStyle::Exact));
 }
 

@@ -66,6 +66,16 @@ fn a_timestamp_that_cannot_be_read_comes_first_and_equals_stay_in_order() {
 }
 
 #[test]
+fn dates_of_mails_are_sorted_among_the_others() {
+    let messages = [
+        r#"{"text": "third", "timestamp": "Wed, 11 Dec 2024 10:00:05 GMT"}"#,
+        r#"{"text": "second", "timestamp": "2024-12-11T10:00:03Z"}"#,
+        r#"{"text": "first", "timestamp": "Wed, 11 Dec 2024 13:00:01 +0300"}"#,
+    ];
+    assert_eq!(text(&input_contour(), &messages), "first\n\nsecond\n\nthird");
+}
+
+#[test]
 fn one_message_is_not_batched_and_says_so() {
     let payload = merged(&input_contour(), &[r#"{"text": "a", "media": {"images": [1]}}"#]);
     assert_eq!((&payload["meta"]["batched"], &payload["meta"]["batch_size"]), (&json!(false), &json!(1)));

@@ -13,7 +13,7 @@ const PAGE: u32 = 200;
 const MESSAGE_CHARS: usize = 120;
 
 pub(super) async fn batchers(client: &Client, out: Output) -> Result<Exit, Failure> {
-    let list: BatcherList = client.get(routes::BATCHES).await?;
+    let list: BatcherList = client.get_all(routes::BATCHES).await?;
     if out.is_json() {
         out.json(&list);
         return Ok(Exit::Done);
@@ -110,6 +110,10 @@ pub(super) async fn show(client: &Client, out: Output, batcher: &str, key: &str)
     ]));
     for message in batch.messages.iter().flatten() {
         out.line(&format!("  {}", json_text::brief(message.get(), MESSAGE_CHARS)));
+    }
+    if let Some(next) = &batch.next {
+        let left = batch.size.unwrap_or_default().saturating_sub(next.parse().unwrap_or_default());
+        out.note(&format!("{} more: `--json` shows where they begin, as `next`", words::plural(left, "message")));
     }
     Ok(Exit::Done)
 }

@@ -4,6 +4,7 @@
 mod error;
 mod http;
 mod in_memory;
+mod paged;
 pub(crate) mod routes;
 
 use std::time::Duration;
@@ -15,6 +16,8 @@ use serde::de::DeserializeOwned;
 use towpath_core::store::Durability;
 
 pub(crate) use error::RequestError;
+pub(crate) use paged::Paged;
+use towpath_server::http::pages::PageQuery;
 
 use self::http::HttpTransport;
 use self::in_memory::InMemory;
@@ -84,6 +87,16 @@ impl Client {
     /// Reads something that is there at once.
     pub(crate) async fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, RequestError> {
         self.ask(Ask::get(target)).await
+    }
+
+    /// Reads all pages of a list.
+    pub(crate) async fn get_all<P: Paged>(&self, path: &str) -> Result<P, RequestError> {
+        let mut all: P = self.get(path).await?;
+        while let Some(cursor) = all.next().take() {
+            let page = self.get(&routes::with_query(path, &PageQuery { cursor: Some(cursor), limit: None })).await?;
+            all.append(page);
+        }
+        Ok(all)
     }
 
     /// Sends a request and reads its answer.

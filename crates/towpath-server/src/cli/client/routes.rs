@@ -6,8 +6,12 @@ use serde::Serialize;
 /// Everything but what a path may hold unescaped: names may contain `/`, `%`, `?` and worse.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
+/// A key as one segment. URL libraries fold `.`, `..` and empty segments away, also percent-encoded: the server drops a leading `%7F`.
 fn segment(name: &str) -> String {
-    utf8_percent_encode(name, SEGMENT).to_string()
+    match name {
+        "" | "." | ".." => format!("%7F{name}"),
+        _ => utf8_percent_encode(name, SEGMENT).to_string(),
+    }
 }
 
 pub(crate) const FUNCTIONS: &str = "/v1/functions";
@@ -17,13 +21,13 @@ pub(crate) const CONFIG: &str = "/v1/config";
 pub(crate) const LIMITS: &str = "/v1/limits";
 pub(crate) const HEALTH: &str = "/v1/health";
 pub(crate) const DEAD_LETTERS: &str = "/v1/dead-letters";
-pub(crate) const DEAD_LETTERS_REPLAY: &str = "/v1/dead-letters/replay";
-pub(crate) const DEAD_LETTERS_DROP: &str = "/v1/dead-letters/drop";
+pub(crate) const DEAD_LETTERS_REPLAY: &str = "/v1/dead-letters:replay";
+pub(crate) const DEAD_LETTERS_DROP: &str = "/v1/dead-letters:drop";
 
 pub(crate) const BATCHES: &str = "/v1/batches";
 pub(crate) const BATCH_DEAD_LETTERS: &str = "/v1/batch-dead-letters";
-pub(crate) const BATCH_DEAD_LETTERS_REPLAY: &str = "/v1/batch-dead-letters/replay";
-pub(crate) const BATCH_DEAD_LETTERS_DROP: &str = "/v1/batch-dead-letters/drop";
+pub(crate) const BATCH_DEAD_LETTERS_REPLAY: &str = "/v1/batch-dead-letters:replay";
+pub(crate) const BATCH_DEAD_LETTERS_DROP: &str = "/v1/batch-dead-letters:drop";
 
 pub(crate) fn batcher(name: &str) -> String {
     format!("{BATCHES}/{}", segment(name))
@@ -35,7 +39,7 @@ pub(crate) fn batch_verb(name: &str, verb: &str) -> String {
 }
 
 pub(crate) fn batch_key(name: &str, key: &str) -> String {
-    format!("{}/{}", batcher(name), segment(key))
+    format!("{}/keys/{}", batcher(name), segment(key))
 }
 
 /// One of the verbs of an open batch: `flush`, `touch`.
@@ -48,7 +52,7 @@ pub(crate) fn batch_dead_letter(id: &str) -> String {
 }
 
 pub(crate) const LOCKS: &str = "/v1/locks";
-pub(crate) const LOCKS_CLEANUP: &str = "/v1/locks/cleanup";
+pub(crate) const LOCKS_CLEANUP: &str = "/v1/locks:cleanup";
 
 pub(crate) fn lock(scope: &str) -> String {
     format!("{LOCKS}/{}", segment(scope))
@@ -124,6 +128,8 @@ mod tests {
 
     #[test]
     fn names_with_separators_stay_one_segment() {
+        assert_eq!(lock_verb("..", "acquire"), "/v1/locks/%7F../acquire");
+        assert_eq!(lock(""), "/v1/locks/%7F");
         assert_eq!(function("a/b?c%d e"), "/v1/functions/a%2Fb%3Fc%25d%20e");
         assert_eq!(detached_calls("заказ"), "/v1/functions/%D0%B7%D0%B0%D0%BA%D0%B0%D0%B7/calls");
     }

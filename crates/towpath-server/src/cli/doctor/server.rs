@@ -64,7 +64,7 @@ fn says(client: &Client, health: &HealthBody) -> Finding {
 
 /// What waits, what is old, what was given up.
 async fn work(client: &Client, health: &HealthBody) -> Vec<Finding> {
-    let list: Result<FunctionList, RequestError> = client.get(routes::FUNCTIONS).await;
+    let list: Result<FunctionList, RequestError> = client.get_all(routes::FUNCTIONS).await;
     let mut findings = match list {
         Ok(list) => backlog(&list.functions),
         Err(error) => vec![Finding::warn("backlog", format!("functions cannot be listed: {}", error.brief()), "look at the server's log")],
@@ -80,7 +80,7 @@ async fn work(client: &Client, health: &HealthBody) -> Vec<Finding> {
 
 /// Batchers that hold what they gather, and batches that were given up. A store without batches has nothing to say.
 async fn batches(client: &Client) -> Vec<Finding> {
-    let list: Result<BatcherList, RequestError> = client.get(routes::BATCHES).await;
+    let list: Result<BatcherList, RequestError> = client.get_all(routes::BATCHES).await;
     let Ok(list) = list else { return Vec::new() };
     let held: Vec<Finding> = list.batchers.iter().filter_map(held).collect();
     let dead: u64 = list.batchers.iter().map(|batcher| batcher.dead_letters).sum();

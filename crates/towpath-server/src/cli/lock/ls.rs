@@ -43,7 +43,7 @@ pub(super) async fn list(client: &Client, out: Output, args: LsArgs) -> Result<E
     for lock in &locks {
         let (holder, workflow, execution) = who(lock);
         let texts = [&lock.scope, &lock.kind, &holder, &workflow, &execution].map(Cell::new);
-        shown.add_row(texts.into_iter().chain([Cell::new(lock.fence_high), count(lock.waiters.len() as u64)]));
+        shown.add_row(texts.into_iter().chain([Cell::new(lock.fence_high), count(lock.waiter_count)]));
     }
     out.table(&shown);
     Ok(Exit::Done)

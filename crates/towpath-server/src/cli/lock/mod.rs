@@ -102,9 +102,9 @@ struct RenewArgs {
     /// The fence that the lock was granted under
     #[arg(long, value_name = "N")]
     fence: u64,
-    /// How long the holder may be silent from now on
-    #[arg(long, value_name = "TIME", value_parser = words::parse_length, default_value = "30s")]
-    lease: Duration,
+    /// How long the holder may be silent from now on [default: as long as it was given last]
+    #[arg(long, value_name = "TIME", value_parser = words::parse_length)]
+    lease: Option<Duration>,
     /// As it was asked for
     #[arg(long, value_parser = ["exclusive", "read", "write", "semaphore"], default_value = "exclusive")]
     kind: String,
@@ -164,7 +164,7 @@ async fn acquire(client: &Client, out: Output, args: AcquireArgs) -> Result<Exit
 
 async fn renew(client: &Client, out: Output, args: RenewArgs) -> Result<Exit, Failure> {
     let RenewArgs { scope, fence, lease, kind, lock_id } = args;
-    let body = RenewLockBody { fence, lease_ms: Some(asking::decimal_ms(lease)), kind: Some(kind), lock_id };
+    let body = RenewLockBody { fence, lease_ms: lease.map(asking::decimal_ms), kind: Some(kind), lock_id };
     let renewed: RenewLockAnswer = client.ask(Ask::post(&routes::lock_verb(&scope, "renew"), &body)).await?;
     if out.is_json() {
         out.json(&renewed);

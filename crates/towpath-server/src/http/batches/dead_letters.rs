@@ -73,7 +73,7 @@ pub(crate) async fn show(State(app): State<App>, PathText(id): PathText) -> Resu
 
 /// Deliver dead letters again, under the same batch ids
 #[utoipa::path(
-    post, path = "/v1/batch-dead-letters/replay", tag = "batch dead letters", request_body = BatchDeadLetterChoice,
+    post, path = "/v1/batch-dead-letters:replay", tag = "batch dead letters", request_body = BatchDeadLetterChoice,
     responses((status = 202, description = "What became of each", body = BatchReplayAnswer)),
 )]
 pub(crate) async fn replay(
@@ -115,7 +115,7 @@ fn select(choice: &BatchDeadLetterChoice) -> Result<Select, ApiError> {
 
 /// Drop dead letters of batches
 #[utoipa::path(
-    post, path = "/v1/batch-dead-letters/drop", tag = "batch dead letters", request_body = BatchDeadLetterChoice,
+    post, path = "/v1/batch-dead-letters:drop", tag = "batch dead letters", request_body = BatchDeadLetterChoice,
     responses((status = 200, description = "How many are gone", body = DropAnswer)),
 )]
 pub(crate) async fn drop_many(

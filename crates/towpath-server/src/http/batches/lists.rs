@@ -12,18 +12,27 @@ use crate::http::codes::Code;
 use crate::http::convert::batches as convert;
 use crate::http::error::ApiError;
 use crate::http::extract::{PathPair, PathText, Query};
-use crate::http::wire::batches::{BatchBody, BatchPage, BatchQuery, BatcherBody, BatcherList};
+use crate::http::pages::{self, PageQuery};
+use crate::http::wire::batches::{BatchBody, BatchMessagesQuery, BatchPage, BatchQuery, BatcherBody, BatcherList};
 
 const LIMIT_DEFAULT: u32 = 50;
 
 /// List the batchers
-#[utoipa::path(get, path = "/v1/batches", tag = "batches", responses((status = 200, description = "All of them", body = BatcherList)))]
-pub(crate) async fn list(State(app): State<App>) -> Result<Json<BatcherList>, ApiError> {
-    let mut batchers = Vec::new();
-    for known in app.towpath().batchers().list().await? {
+#[utoipa::path(
+    get, path = "/v1/batches", tag = "batches", params(PageQuery),
+    responses((status = 200, description = "By name", body = BatcherList)),
+)]
+pub(crate) async fn list(State(app): State<App>, Query(query): Query<PageQuery>) -> Result<Json<BatcherList>, ApiError> {
+    let (limit, after) = (query.limit()?, query.cursor.as_deref().map(convert::batcher_name).transpose()?);
+    let mut all = app.towpath().batchers().list().await?;
+    all.sort_by(|one, other| one.name.cmp(&other.name));
+    let wanted = all.into_iter().filter(|known| after.as_ref().is_none_or(|after| known.name > *after));
+    let (page, next) = pages::cut(wanted, limit, |_small| 0, |known| known.name.to_string());
+    let mut batchers = Vec::with_capacity(page.len());
+    for known in page {
         batchers.push(batcher(&app, &known).await?);
     }
-    Ok(Json(BatcherList { batchers }))
+    Ok(Json(BatcherList { batchers, next }))
 }
 
 async fn batcher(app: &App, known: &KnownBatcher) -> Result<BatcherBody, ApiError> {
@@ -67,15 +76,23 @@ pub(crate) async fn show_batcher(
 }
 
 /// Show an open batch and its messages
+///
+/// Up to 200 messages and 1 MiB at once; `next` leads to those behind. When a batch leaves between two pages, messages move up.
 #[utoipa::path(
-    get, path = "/v1/batches/{batcher}/{batch_key}", tag = "batches",
-    params(("batcher" = String, Path, description = "Which batcher"), ("batch_key" = String, Path, description = "Whose batch, percent-encoded")),
+    get, path = "/v1/batches/{batcher}/keys/{batch_key}", tag = "batches",
+    params(("batcher" = String, Path, description = "Which batcher"), ("batch_key" = String, Path, description = "Whose batch, percent-encoded"),
+        BatchMessagesQuery),
     responses((status = 200, description = "The batch", body = BatchBody)),
 )]
-pub(crate) async fn show_batch(State(app): State<App>, PathPair(batcher, key): PathPair) -> Result<Json<BatchBody>, ApiError> {
+pub(crate) async fn show_batch(
+    State(app): State<App>,
+    PathPair(batcher, key): PathPair,
+    Query(query): Query<BatchMessagesQuery>,
+) -> Result<Json<BatchBody>, ApiError> {
     let (known, key) = (known(&app, &batcher).await?, convert::batch_key(&key)?);
-    match app.towpath().batch(&known.name).show(&key).await? {
-        Some(view) => Ok(Json(convert::whole_batch(&view))),
+    let from = query.cursor.unwrap_or(0);
+    match app.towpath().batch(&known.name).show_from(&key, from).await? {
+        Some(view) => Ok(Json(convert::whole_batch(&view, from))),
         None => Err(nothing_open(key.as_str())),
     }
 }

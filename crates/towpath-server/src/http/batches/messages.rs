@@ -72,7 +72,7 @@ fn listed(body: &bytes::Bytes) -> Result<Option<Vec<Message>>, ApiError> {
 
 /// Close an open batch now
 #[utoipa::path(
-    post, path = "/v1/batches/{batcher}/{batch_key}/flush", tag = "batches",
+    post, path = "/v1/batches/{batcher}/keys/{batch_key}/flush", tag = "batches",
     params(("batcher" = String, Path, description = "Which batcher"), ("batch_key" = String, Path, description = "Whose batch, percent-encoded")),
     responses((status = 200, description = "It is closed", body = SealAnswer)),
 )]
@@ -85,7 +85,7 @@ pub(crate) async fn flush(State(app): State<App>, PathPair(batcher, key): PathPa
 ///
 /// The deadline moves out, never in, never beyond the longest wait.
 #[utoipa::path(
-    post, path = "/v1/batches/{batcher}/{batch_key}/touch", tag = "batches",
+    post, path = "/v1/batches/{batcher}/keys/{batch_key}/touch", tag = "batches",
     params(("batcher" = String, Path, description = "Which batcher"), ("batch_key" = String, Path, description = "Whose batch, percent-encoded")),
     responses((status = 200, description = "When it closes now", body = SealAnswer)),
 )]

@@ -8,7 +8,7 @@ use towpath_core::inspect::BatchView;
 use towpath_core::payload::Payload;
 
 use crate::http::codes::Code;
-use crate::http::error::{ApiError, invalid_name};
+use crate::http::error::{ApiError, invalid_name, no_policy};
 use crate::http::wire::Json;
 use crate::http::wire::batches::{BatchBody, MessageAnswer, SettingsBody};
 
@@ -27,6 +27,7 @@ impl From<BatchError> for ApiError {
             BatchError::InvalidName(refused) => invalid_name("batcher", &refused),
             BatchError::BadMessage(bad) => bad_message(&bad),
             BatchError::InvalidSettings(invalid) => invalid_settings(&invalid),
+            BatchError::Rate { error, .. } => no_policy(&error, "rate.policy"),
             BatchError::UnknownBatcher { .. } => Self::new(Code::BatcherNotFound, message).field("batcher"),
             BatchError::Full { open, max, .. } => {
                 Self::new(Code::BatcherFull, message).details(serde_json::json!({ "open_messages": open, "limit": max }))
@@ -113,11 +114,15 @@ pub(crate) fn open_batch(view: &OpenBatchView) -> BatchBody {
     }
 }
 
-pub(crate) fn whole_batch(view: &BatchView) -> BatchBody {
+/// A batch with its messages from this place on.
+pub(crate) fn whole_batch(view: &BatchView, from: u64) -> BatchBody {
+    let shown_to = from + view.messages.len() as u64;
+    let next = (!view.messages.is_empty() && shown_to < view.open.size).then(|| shown_to.to_string());
     let shown = |message: &towpath::batches::Message| shown(&Payload::from_json(message.to_bytes()));
     BatchBody {
         batch_id: view.in_flight.as_ref().map(ToString::to_string),
         messages: Some(view.messages.iter().map(shown).collect()),
+        next,
         ..open_batch(&OpenBatchView { key: view.key.clone(), open: view.open })
     }
 }

@@ -219,24 +219,28 @@ impl From<&Holder> for HolderBody {
     }
 }
 
-impl From<&LockView> for LockBody {
-    fn from(view: &LockView) -> Self {
+/// How many holders and waiters of one lock an answer has: where it is shown, and where many are listed.
+pub(crate) const SHOWN_MAX: usize = 1_000;
+const LISTED_MAX: usize = 20;
+
+impl LockBody {
+    pub(crate) fn of_lock(view: &LockView, most: usize) -> Self {
         Self {
             scope: view.scope.to_string(),
             kind: Kind::Exclusive.as_str().to_owned(),
             holders: Vec::new(),
+            holder_count: u64::from(view.holder.is_some()),
             holder: view.holder.as_ref().map(HolderBody::from),
             holds: view.holds,
             max_hold_end: view.max_hold_end.map(towpath_core::time::Timestamp::as_millis),
             counter: view.counter.as_ref().map(Counter::to_string),
             fence_high: view.fence_high.as_u64(),
-            waiters: view.waiters.iter().map(WaiterBody::from).collect(),
+            waiters: view.waiters.iter().take(most).map(WaiterBody::from).collect(),
+            waiter_count: view.waiters.len() as u64,
         }
     }
-}
 
-impl LockBody {
-    pub(crate) fn of_permits(kind: PermitKind, view: &PermitView) -> Self {
+    pub(crate) fn of_permits(kind: PermitKind, view: &PermitView, most: usize) -> Self {
         let kind = match kind {
             PermitKind::Semaphore => "semaphore",
             PermitKind::ReadWrite => "rw",
@@ -245,12 +249,14 @@ impl LockBody {
             scope: view.scope.to_string(),
             kind: kind.to_owned(),
             holder: None,
-            holders: view.permits.iter().map(UnitsBody::from).collect(),
+            holders: view.permits.iter().take(most).map(UnitsBody::from).collect(),
+            holder_count: view.permits.len() as u64,
             holds: 0,
             max_hold_end: None,
             counter: None,
             fence_high: view.fence_high.as_u64(),
-            waiters: view.waiters.iter().map(WaiterBody::from).collect(),
+            waiters: view.waiters.iter().take(most).map(WaiterBody::from).collect(),
+            waiter_count: view.waiters.len() as u64,
         }
     }
 }
@@ -276,13 +282,14 @@ impl From<&Waiter> for WaiterBody {
 
 impl LockList {
     pub(crate) fn of_permits(kind: PermitKind, page: &PermitPage) -> Self {
-        let locks = page.items.iter().map(|view| LockBody::of_permits(kind, view)).collect();
+        let locks = page.items.iter().map(|view| LockBody::of_permits(kind, view, LISTED_MAX)).collect();
         Self { locks, next: page.next.as_ref().map(ToString::to_string) }
     }
 }
 
 impl From<LockPage> for LockList {
     fn from(page: LockPage) -> Self {
-        Self { locks: page.items.iter().map(LockBody::from).collect(), next: page.next.map(|scope| scope.to_string()) }
+        let locks = page.items.iter().map(|view| LockBody::of_lock(view, LISTED_MAX)).collect();
+        Self { locks, next: page.next.map(|scope| scope.to_string()) }
     }
 }

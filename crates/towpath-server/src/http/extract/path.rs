@@ -7,6 +7,17 @@ use axum::http::request::Parts;
 use crate::http::codes::Code;
 use crate::http::error::ApiError;
 
+/// Marks a key whose segment would otherwise be `.`, `..` or empty, which URL libraries fold away. No key has a control character, so it
+/// is never part of one.
+const MARK: char = '\u{7f}';
+
+fn key(segment: String) -> String {
+    match segment.strip_prefix(MARK) {
+        Some(key) => key.to_owned(),
+        None => segment,
+    }
+}
+
 /// The one variable part of a path.
 pub(crate) struct PathText(pub(crate) String);
 
@@ -15,7 +26,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PathText {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let read = Path::<String>::from_request_parts(parts, state).await;
-        read.map(|Path(text)| Self(text)).map_err(|refused| unreadable(&refused))
+        read.map(|Path(text)| Self(key(text))).map_err(|refused| unreadable(&refused))
     }
 }
 
@@ -27,7 +38,7 @@ impl<S: Send + Sync> FromRequestParts<S> for PathPair {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let read = Path::<(String, String)>::from_request_parts(parts, state).await;
-        read.map(|Path((first, second))| Self(first, second)).map_err(|refused| unreadable(&refused))
+        read.map(|Path((first, second))| Self(key(first), key(second))).map_err(|refused| unreadable(&refused))
     }
 }
 

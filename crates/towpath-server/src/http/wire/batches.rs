@@ -53,6 +53,9 @@ pub struct MessageAnswers {
 pub struct BatcherList {
     /// By name.
     pub batchers: Vec<BatcherBody>,
+    /// Send it as `cursor` for the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// A batcher.
@@ -145,6 +148,9 @@ pub struct BatchBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
     pub messages: Option<Vec<Json>>,
+    /// Of messages: send it as `cursor` for the next of them; absent when these were the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// What became of a flush or a touch.
@@ -344,4 +350,14 @@ pub struct BatchReplayAnswer {
     pub gone: Vec<String>,
     /// There, with nothing that could be sent.
     pub not_replayable: Vec<String>,
+}
+
+/// Which messages of an open batch to show.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct BatchMessagesQuery {
+    /// Where the page before ended: its `next`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<u64>,
 }

@@ -166,11 +166,14 @@ pub struct FunctionBody {
     pub oldest_queued_age_ms: Option<u64>,
 }
 
-/// All functions.
+/// A page of functions.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct FunctionList {
     /// By scope and name.
     pub functions: Vec<FunctionBody>,
+    /// Send it as `cursor` for the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// Which function of that name.

@@ -93,9 +93,8 @@ pub struct AcquireAnswer {
     /// As it was given, else `unknown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_name: Option<String>,
-    /// As it was given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub execution_id: Option<String>,
+    /// As it was given, else `unknown`.
+    pub execution_id: String,
     /// When it was granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locked_at: Option<String>,
@@ -128,7 +127,7 @@ pub struct AcquireAnswer {
 pub struct RenewLockBody {
     /// The fence of the grant.
     pub fence: u64,
-    /// How long the holder may be silent from now on. Default 30,000.
+    /// How long the holder may be silent from now on. Default: as long as it was given last, at the grant or at a renewal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     pub lease_ms: Option<Decimal>,
@@ -267,9 +266,12 @@ pub struct LockBody {
     /// Who holds an exclusive lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<HolderBody>,
-    /// Who holds units of a semaphore or read/write lock, by fence.
+    /// Who holds units of a semaphore or read/write lock, by fence; in a list the first 20, in any case at most 1,000.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<UnitsBody>,
+    /// How many hold units.
+    #[serde(default)]
+    pub holder_count: u64,
     /// How often its holder has entered without leaving.
     pub holds: u32,
     /// The end of all renewals.
@@ -280,8 +282,11 @@ pub struct LockBody {
     pub counter: Option<String>,
     /// The highest fence that was ever given out.
     pub fence_high: u64,
-    /// Who waits, first come first.
+    /// Who waits, first come first; in a list the first 20, in any case at most 1,000.
     pub waiters: Vec<WaiterBody>,
+    /// How many wait.
+    #[serde(default)]
+    pub waiter_count: u64,
 }
 
 /// Somebody who waits.

@@ -239,6 +239,9 @@ pub struct Unregistered {
 pub struct WorkerList {
     /// By id.
     pub workers: Vec<WorkerBody>,
+    /// Send it as `cursor` for the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// A worker.

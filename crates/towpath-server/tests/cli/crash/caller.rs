@@ -46,7 +46,17 @@ impl Caller {
     }
 
     pub(crate) fn get(&self, url: &str, path: &str) -> Option<(u16, Value)> {
-        self.answer(self.http.get(format!("{url}{path}")))
+        self.ask(reqwest::Method::GET, url, path)
+    }
+
+    /// A request without a body.
+    pub(crate) fn ask(&self, method: reqwest::Method, url: &str, path: &str) -> Option<(u16, Value)> {
+        self.answer(self.http.request(method, format!("{url}{path}")))
+    }
+
+    /// The status of an answer, whatever its body.
+    pub(crate) fn ask_status(&self, url: &str, path: &str) -> Option<u16> {
+        self.http.get(format!("{url}{path}")).send().ok().map(|response| response.status().as_u16())
     }
 
     fn answer(&self, request: reqwest::blocking::RequestBuilder) -> Option<(u16, Value)> {

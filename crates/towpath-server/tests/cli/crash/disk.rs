@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 
 use super::Caller;
-use crate::support::{Beside, Server, run, towpath};
+use crate::support::{Beside, Server, run, towpath, wait_for};
 
 /// A small file system that goes away with the test. Mounting needs root, which the tests have.
 struct SmallDisk(tempfile::TempDir);
@@ -55,8 +55,12 @@ fn a_full_disk_is_answered_507_loses_nothing_and_work_goes_on_when_there_is_room
     assert_eq!((refusal.0, &refusal.1["error"]["code"], &refusal.1["error"]["effect"]), (507, &"store_full".into(), &"none".into()));
     assert!(refusal.1["error"]["message"].as_str().unwrap().contains("full"), "{}", refusal.1);
     all_there(&caller, &server.url, &accepted);
+    let ready = wait_for("the server not to be ready", || caller.get(&server.url, "/readyz")); // an answer that is no JSON is "ready"
+    assert_eq!((ready.0, &ready.1["error"]["code"]), (507, &"store_full".into()), "{}", ready.1);
+    assert_eq!(caller.ask_status(&server.url, "/healthz"), Some(200), "the process need not be restarted");
 
     std::fs::remove_file(&filler).unwrap();
+    wait_for("the server to be ready again", || (caller.ask_status(&server.url, "/readyz") == Some(200)).then_some(()));
     let id = "after-there-was-room";
     let (status, answer) = caller.try_submit(&server.url, "archive", id, &body).expect("the server answers");
     assert_eq!(status, 202, "{answer}");

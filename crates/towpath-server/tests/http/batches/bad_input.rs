@@ -87,13 +87,13 @@ async fn a_batcher_that_is_full_takes_nothing_and_says_when_to_come_back() {
 async fn keys_that_are_not_open_are_not_found_and_open_ones_are_closed_or_postponed() {
     let server = server().await;
     for path in ["flush", "touch"] {
-        server.post(&format!("/v1/batches/input_contour/nobody/{path}"), json!({})).await.error(404, "batch_not_found");
+        server.post(&format!("/v1/batches/input_contour/keys/nobody/{path}"), json!({})).await.error(404, "batch_not_found");
     }
-    server.get("/v1/batches/input_contour/nobody").await.error(404, "batch_not_found");
-    server.get("/v1/batches/nobody/nobody").await.error(404, "batcher_not_found");
+    server.get("/v1/batches/input_contour/keys/nobody").await.error(404, "batch_not_found");
+    server.get("/v1/batches/nobody/keys/nobody").await.error(404, "batcher_not_found");
     let pushed = server.post(MESSAGES, with(&json!({ "external_chat_id": "a/b:ü", "debounce_seconds": 1 }))).await.with(202);
     assert_eq!(pushed["batch_key"], "unknown:telegram:a/b:ü");
-    let path = "/v1/batches/input_contour/unknown%3Atelegram%3Aa%2Fb%3A%C3%BC";
+    let path = "/v1/batches/input_contour/keys/unknown%3Atelegram%3Aa%2Fb%3A%C3%BC";
     let touched = server.post(&format!("{path}/touch"), json!({})).await.with(200);
     assert!(touched["outcome"] == "touched" && touched["deadline"].as_i64() > pushed["deadline"].as_i64(), "{touched}");
     let flushed = server.post(&format!("{path}/flush"), json!({})).await.with(200);

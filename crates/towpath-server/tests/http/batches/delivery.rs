@@ -85,6 +85,29 @@ async fn a_good_status_with_an_error_inside_is_a_failure_where_that_is_set() {
 }
 
 #[tokio::test]
+async fn a_good_status_with_an_error_inside_is_a_failure_for_the_old_workers_batcher() {
+    let (receiver, server) = (Receiver::start().await, posting().await);
+    let settings = |more: Value| {
+        let mut settings = json!({ "debounce_seconds": 0, "backoff_base_ms": 1, "backoff_cap_ms": 1, "max_attempts": 2 });
+        settings["target"] = json!({ "url": format!("{}/error_field", receiver.base) });
+        settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        settings
+    };
+    let message = |chat: u32| json!({ "channel": "telegram", "external_chat_id": chat, "text": "hi" });
+    let shown = server.put("/v1/batches/input_contour/settings", settings(json!({}))).await.with(200);
+    assert_eq!(shown["settings"]["error_field"], "error");
+    push(&server, "input_contour", message(1)).await;
+    settled(&server, "input_contour").await;
+    let letters = dead_letters(&server, "input_contour").await;
+    assert_eq!((letters.len(), &letters[0]["reason"]), (1, &json!("max_retries_exceeded")));
+    assert_eq!(receiver.got().len(), 2, "it was tried as often as anything that fails");
+    server.put("/v1/batches/input_contour/settings", settings(json!({ "error_field": "" }))).await.with(200);
+    push(&server, "input_contour", message(2)).await;
+    settled(&server, "input_contour").await;
+    assert_eq!(dead_letters(&server, "input_contour").await.len(), 1, "an empty name switches it off");
+}
+
+#[tokio::test]
 async fn a_receiver_that_hangs_on_one_key_holds_back_none_of_a_hundred_others() {
     let (receiver, server) = (Receiver::start().await, posting().await);
     keep(&server, "orders", json!({ "target": { "url": format!("{}/200", receiver.base) } })).await;

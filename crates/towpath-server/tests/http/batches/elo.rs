@@ -29,7 +29,7 @@ async fn a_message_is_taken_with_an_id_of_its_own_and_known_again() {
         (&json!(false), &json!(true), &json!("duplicate"), &json!("m-1"))
     );
     let key = answer["batch_key"].as_str().unwrap();
-    let open = server.get(&format!("/v1/batches/input_contour/{key}")).await.with(200);
+    let open = server.get(&format!("/v1/batches/input_contour/keys/{key}")).await.with(200);
     assert_eq!(open["messages"][0]["message_id"], answer["message_id"], "the id that was made up is the message's");
     server.post("/ingest", json!({ "channel": "telegram", "text": "hi" })).await.error(422, "missing_field");
 }

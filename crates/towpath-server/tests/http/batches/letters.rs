@@ -27,21 +27,21 @@ async fn a_dead_letter_is_shown_replayed_under_its_id_and_dropped() {
     assert!(entry["timestamp"].is_string() && entry["error"].as_str().unwrap().starts_with("the target answered 400"));
 
     server.put("/v1/batches/orders/settings", target("200")).await.with(200);
-    let replayed = server.post("/v1/batch-dead-letters/replay", json!({ "ids": [id], "rate_per_second": 100 })).await.with(202);
+    let replayed = server.post("/v1/batch-dead-letters:replay", json!({ "ids": [id], "rate_per_second": 100 })).await.with(202);
     assert_eq!((&replayed["replayed"], &replayed["gone"]), (&json!([id]), &json!([])));
     settled(&server, "orders").await;
     let got = receiver.got();
     assert_eq!((got[3].header("webhook-id"), got[3].header("towpath-attempt")), (id, "1"));
     assert_eq!(got[3].json()["messages"][0]["bot_token"], "123:ABC", "what is sent is whole");
-    let again = server.post("/v1/batch-dead-letters/replay", json!({ "ids": [id] })).await.with(202);
+    let again = server.post("/v1/batch-dead-letters:replay", json!({ "ids": [id] })).await.with(202);
     assert_eq!(again["gone"], json!([id]));
 
     let left = dead_letters(&server, "orders").await;
     let first = left[0]["id"].as_str().unwrap();
     assert_eq!(server.delete(&format!("/v1/batch-dead-letters/{first}")).await.with(200)["dropped"], 1);
     server.delete(&format!("/v1/batch-dead-letters/{first}")).await.error(404, "dead_letter_not_found");
-    server.post("/v1/batch-dead-letters/drop", json!({})).await.error(400, "missing_field");
-    server.post("/v1/batch-dead-letters/drop", json!({ "ids": [first], "all": true })).await.error(422, "ambiguous");
-    assert_eq!(server.post("/v1/batch-dead-letters/drop", json!({ "batcher": "orders" })).await.with(200)["dropped"], 1);
+    server.post("/v1/batch-dead-letters:drop", json!({})).await.error(400, "missing_field");
+    server.post("/v1/batch-dead-letters:drop", json!({ "ids": [first], "all": true })).await.error(422, "ambiguous");
+    assert_eq!(server.post("/v1/batch-dead-letters:drop", json!({ "batcher": "orders" })).await.with(200)["dropped"], 1);
     server.get("/v1/batch-dead-letters?batcher=none").await.error(404, "batcher_not_found");
 }

@@ -43,7 +43,7 @@ async fn three_messages_and_silence_are_posted_once_as_one_text_and_every_field_
         assert_eq!(answer["deadline"], json!(towpath::Clock::now(&clock).as_millis() + 10_000));
     }
     clock.advance(Duration::from_millis(9_999));
-    let open = server.get("/v1/batches/input_contour/a1b2c3d4:telegram:123456789").await.with(200);
+    let open = server.get("/v1/batches/input_contour/keys/a1b2c3d4:telegram:123456789").await.with(200);
     assert_eq!((&open["size"], &open["messages"][0]["bot_token"]), (&json!(3), &json!("[redacted]")), "a millisecond is missing");
     clock.advance(Duration::from_millis(1));
     let got = receiver.gets(1).await.remove(0);

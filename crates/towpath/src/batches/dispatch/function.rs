@@ -16,6 +16,13 @@ const KEPT: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// An outcome is asked for anew after so long.
 const ASK_EVERY: Duration = Duration::from_secs(30);
 
+/// After trouble with the store, it is asked again after this.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+fn global(name: &FunctionName) -> FunctionKey {
+    FunctionKey { scope: Scope::global(), name: name.clone() }
+}
+
 /// Makes a call of each batch whose target is a function.
 #[derive(Clone, Debug)]
 pub struct FunctionReceiver {
@@ -28,8 +35,39 @@ impl FunctionReceiver {
         Self { towpath }
     }
 
+    /// Ends when the function is known: until then its batches wait where they are, without a lease, and use no attempt up.
+    async fn known(&self, function: &FunctionKey) {
+        let clock = self.towpath.clock();
+        loop {
+            let until = clock.now() + ASK_EVERY;
+            let found = match self.towpath.known_function(function).await {
+                Ok(Some(_)) => return,
+                Ok(None) => self.towpath.store().find(function, until).await,
+                Err(error) => Err(error),
+            };
+            match found {
+                Ok(Some(_)) => return,
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(%function, %error, "whether the function of a batcher is known cannot be told; it is asked again");
+                    clock.sleep_until(clock.now() + ASK_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// Calls as soon as the function is known. It may have been forgotten since the batch was claimed.
+    async fn call_when_known(&self, name: &FunctionName, wait: bool, parcel: &Parcel) -> Result<(), CallError> {
+        loop {
+            match self.call(name, wait, parcel).await {
+                Err(CallError::FunctionNotFound { function, .. }) => self.known(&function).await,
+                called => return called,
+            }
+        }
+    }
+
     async fn call(&self, name: &FunctionName, wait: bool, parcel: &Parcel) -> Result<(), CallError> {
-        let function = FunctionKey { scope: Scope::global(), name: name.clone() };
+        let function = global(name);
         // The same bytes at every attempt: it is the same call.
         let first = ClaimedBatch { attempt: 1, ..parcel.batch.clone() };
         let params = merge(&parcel.settings, &first).unwrap_or_else(|_| parcel.payload.clone());
@@ -69,7 +107,10 @@ impl Receiver for FunctionReceiver {
         Some(Box::new(()))
     }
 
-    async fn admit(&self, _settings: &Settings) -> Admission {
+    async fn admit(&self, settings: &Settings) -> Admission {
+        if let Some(Target::Function { name, .. }) = &settings.target {
+            self.known(&global(name)).await;
+        }
         Box::new(())
     }
 
@@ -77,7 +118,7 @@ impl Receiver for FunctionReceiver {
         let Some(Target::Function { name, wait }) = &parcel.settings.target else {
             return Delivery::unanswered("the batcher has no function to call any more", "no_target");
         };
-        match self.call(name, *wait, parcel).await {
+        match self.call_when_known(name, *wait, parcel).await {
             Ok(()) => Delivery::answered(202, None, "called"),
             Err(error @ (CallError::InvalidParams { .. } | CallError::PayloadTooLarge { .. })) => {
                 Delivery::fatal("rejected_by_function", error.to_string())

@@ -21,6 +21,31 @@ crate::on_every_store! {
     a_batch_that_is_handed_over_three_times_is_one_call
     the_next_batch_waits_for_the_outcome_of_the_call_where_that_is_asked_for
     a_receiver_that_panics_is_asked_again
+    a_batch_whose_function_is_not_known_waits_for_it_and_uses_no_attempt_up
+}
+
+async fn a_batch_whose_function_is_not_known_waits_for_it_and_uses_no_attempt_up(test: TestTowpath) {
+    let target = Target::Function { name: "ship".parse().unwrap(), wait: false };
+    let orders = Batcher::builder("orders").key(["customer"]).debounce(seconds(0)).target(target).build().unwrap();
+    test.batchers().put(&orders).await.unwrap();
+    let _serving = test.serve_batches(Arc::new(FunctionReceiver::new((*test).clone())), seconds(1));
+    for customer in 0..3 {
+        test.batch("orders").push(&json!({ "customer": customer })).send().await.unwrap();
+    }
+    test.advance(seconds(24 * 3_600)).await;
+    let counts = test.batch("orders").counts().await.unwrap();
+    assert_eq!((counts.open_keys, counts.in_flight, counts.dead_letters), (3, 0, 0), "they wait without a lease");
+    let attempts = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let got = Arc::clone(&attempts);
+    let ship = move |batch: Value, _: CallContext| {
+        got.lock().unwrap().push(batch["meta"]["attempt"].as_u64().unwrap());
+        async { Ok::<_, HandlerError>(()) }
+    };
+    let _worker = test.worker().function("ship", ship).start().await.unwrap();
+    test.advance(seconds(2)).await;
+    assert_eq!(*attempts.lock().unwrap(), [1, 1, 1]);
+    let counts = test.batch("orders").counts().await.unwrap();
+    assert_eq!((counts.open_keys, counts.in_flight, counts.dead_letters), (0, 0, 0));
 }
 
 async fn what_comes_during_a_delivery_goes_with_the_next_and_waits_for_its_end(test: TestTowpath) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use towpath::batches::{Batch, BatchFailure, Batcher, BatcherBuilder, Settle, Settled, Target};
+use towpath::batches::{Batch, BatchError, BatchFailure, Batcher, BatcherBuilder, Settle, Settled, Target};
 use towpath::limits::{LimitScope, Rule, RuleName, Rules};
 use towpath::testing::TestTowpath;
 use towpath::{CallContext, FunctionOptions, HandlerError, Store, Towpath, VirtualClock};
@@ -137,7 +137,15 @@ async fn batchers_and_functions_that_name_one_scope_share_its_limit(test: TestTo
 }
 
 async fn a_batcher_whose_policy_is_missing_waits_for_it(test: TestTowpath) {
+    let refused = test.batchers().put(&orders().rate("calm").build().unwrap()).await;
+    assert!(
+        matches!(&refused, Err(BatchError::Rate { batcher, error }) if batcher.as_str() == "orders" && error.code() == "policy_not_found"),
+        "{refused:?}"
+    );
+    put_policy(&test, Some("orders"), "r=gcra:10/1s").await;
     keep(&test, orders().rate("calm")).await;
+    test.limit_policies().remove(Some(&LimitScope::new("orders").unwrap()), &RuleName::new("calm").unwrap()).await.unwrap();
+    test.advance(seconds(2)).await; // a process sees it within a second
     let inbox = Inbox::default();
     let worker = inbox.receive(&test, "orders", |_, _| Ok(())).await;
     push(&test, 0..2).await;

@@ -121,10 +121,12 @@ async fn what_old_producers_push_is_taken_once_and_what_cannot_be_read_is_kept_a
     })
     .await;
     let open = towpath.batch("input_contour").open(None, 10).await.unwrap().items;
-    let view = towpath.batch("input_contour").show(&open[0].key).await.unwrap().unwrap();
-    let texts: Vec<String> = view
-        .messages
+    let batch = towpath.batch("input_contour");
+    let first = batch.show(&open[0].key).await.unwrap().unwrap().messages;
+    let rest = batch.show_from(&open[0].key, first.len() as u64).await.unwrap().unwrap().messages;
+    let texts: Vec<String> = first
         .iter()
+        .chain(&rest)
         .map(|one| serde_json::from_slice::<Value>(one.as_bytes()).unwrap()["text"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(texts, (0..250).map(|n| n.to_string()).collect::<Vec<_>>());
