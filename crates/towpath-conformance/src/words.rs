@@ -91,7 +91,15 @@ pub fn new_call(id: &str, of: &str) -> SubmitCall {
         parent: None,
         traceparent: None,
     };
-    SubmitCall { call_id: call_id(id), request, timeout: seconds(60), retain: seconds(600), fail_without_workers: false, fresh: false }
+    SubmitCall {
+        call_id: call_id(id),
+        request,
+        timeout: seconds(60),
+        retain: seconds(600),
+        fail_without_workers: false,
+        fresh: false,
+        continues: false,
+    }
 }
 
 /// What can be said about a call to submit.

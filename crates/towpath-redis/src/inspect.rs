@@ -71,7 +71,7 @@ impl InspectStore for RedisStore {
             now,
             commits: 0,
             moves: 0,
-            problems: self.shared.incarnation.problems(now),
+            problems: self.shared.guarantee.problem().into_iter().chain(self.shared.incarnation.problems(now)).collect(),
         })
     }
 }

@@ -37,7 +37,7 @@ fn function() -> FunctionKey {
 fn submit(id: &str) -> SubmitCall {
     let (call_id, request) = (CallId::new(id).unwrap(), CallRequest::of(function()));
     let hour = std::time::Duration::from_secs(3_600);
-    SubmitCall { call_id, request, timeout: hour, retain: hour, fail_without_workers: false, fresh: false }
+    SubmitCall { call_id, request, timeout: hour, retain: hour, fail_without_workers: false, fresh: false, continues: false }
 }
 
 fn run<R: Send + 'static>(writer: &mut Writer, run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {

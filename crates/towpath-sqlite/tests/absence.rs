@@ -45,7 +45,10 @@ async fn hold_a_call(store: &SqliteStore, timeout: Duration) -> DeliveryId {
         traceparent: None,
     };
     let call_id = CallId::new("c1").unwrap();
-    store.submit(SubmitCall { call_id, request, timeout, retain: AWAY * 10, fail_without_workers: false, fresh: false }).await.unwrap();
+    store
+        .submit(SubmitCall { call_id, request, timeout, retain: AWAY * 10, fail_without_workers: false, fresh: false, continues: false })
+        .await
+        .unwrap();
     let functions = [ClaimFunction { function, max: 1 }].into();
     let claimed = store
         .claim(ClaimCalls { worker: worker(), functions, max: 1, lease: LEASE, wait: Duration::ZERO, takes_any: false })

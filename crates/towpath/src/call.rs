@@ -54,6 +54,8 @@ pub struct NewCall {
     pub parent: Option<CallId>,
     /// W3C trace context, carried as it came.
     pub traceparent: Option<String>,
+    /// It delivers work that was accepted before, so a store that takes no new work takes it. A call with a parent does in any case.
+    pub(crate) continues: bool,
 }
 
 impl NewCall {
@@ -76,6 +78,7 @@ impl NewCall {
             depth: 0,
             parent: None,
             traceparent: None,
+            continues: false,
         }
     }
 }

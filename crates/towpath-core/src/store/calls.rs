@@ -104,6 +104,9 @@ pub struct SubmitCall {
     /// The id was made for this very submit and was never sent before, so no store needs to look whether it was used. A store may
     /// ignore this. Every repetition of the submit sends `false`.
     pub fresh: bool,
+    /// Work that was accepted before needs this call: its handler makes it, or a batch is delivered by it. A store that takes no new work
+    /// because it keeps less than the operator asked for takes it all the same.
+    pub continues: bool,
 }
 
 /// What became of a submit.

@@ -214,7 +214,7 @@ struct Taken {
 }
 
 fn to_submit(towpath: &Towpath, call: NewCall, timeout: Duration, retain: Duration) -> SubmitCall {
-    let fresh = call.call_id.is_none();
+    let (fresh, continues) = (call.call_id.is_none(), call.continues || call.parent.is_some());
     SubmitCall {
         call_id: call.call_id.unwrap_or_else(|| CallId::for_function(&towpath.ids().call_id(), &call.function)),
         request: CallRequest {
@@ -230,6 +230,7 @@ fn to_submit(towpath: &Towpath, call: NewCall, timeout: Duration, retain: Durati
         retain,
         fail_without_workers: call.fail_without_workers,
         fresh,
+        continues,
     }
 }
 

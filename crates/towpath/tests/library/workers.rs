@@ -445,6 +445,7 @@ fn submit_of(function: &str, params: &str) -> SubmitCall {
         retain: seconds(60),
         fail_without_workers: false,
         fresh: false,
+        continues: false,
     }
 }
 
