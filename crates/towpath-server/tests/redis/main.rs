@@ -8,6 +8,7 @@ mod backlog;
 #[path = "../cli/crash/batches/mod.rs"]
 mod batch_histories;
 mod batches;
+mod batches_away;
 #[path = "../cli/crash/caller.rs"]
 mod caller;
 #[path = "../cli/crash/careless.rs"]
