@@ -143,8 +143,8 @@ impl RedisStore {
     /// How many bytes of parameters and input item a call of the function may have.
     async fn max_payload_bytes(&self, partition: &Partition) -> Result<u64, StoreError> {
         let ask = command("HGET", &[partition.keys.definition.as_str(), "definition"]);
-        let stored = self.shared.link.ask(&ask).await?;
-        // A function that legacy workers alone have announced has the default; a definition that cannot be read is found elsewhere.
+        let stored = self.shared.link.ask_all(&[ask]).await?.pop().unwrap_or(Value::Nil);
+        // A function that is not defined yet has the default. A definition that cannot be read is told elsewhere, and holds up no entry.
         let limits = value::bytes(&stored).and_then(|text| read_definition(text).ok()).map(|definition| definition.limits);
         Ok(limits.unwrap_or_default().max_payload_bytes)
     }

@@ -44,8 +44,7 @@ fn while_redis_is_away_pushes_are_refused_rightly_and_what_was_accepted_is_deliv
     let target = format!("http://{}/take", listener.local_addr().unwrap());
     let router = Router::new().fallback(take).with_state(inbox.clone());
     runtime.spawn(async move { axum::serve(listener, router).await });
-    let settings =
-        json!({ "debounce_seconds": 2, "key": ["customer"], "target": { "url": target }, "allow_targets": ["127.0.0.1"], "max_attempts": 20 });
+    let settings = json!({ "debounce_seconds": 2, "key": ["customer"], "target": { "url": target }, "allow_targets": ["127.0.0.1"], "max_attempts": 20 });
     Producer::new().keep(&server.url, "orders", &settings);
     let http = Client::builder().no_proxy().tls_certs_only([]).timeout(Duration::from_secs(30)).build().unwrap();
     let push = |text: &str| -> (u16, Value) {

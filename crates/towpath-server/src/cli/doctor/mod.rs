@@ -41,9 +41,9 @@ pub(crate) struct DoctorArgs {
     /// TOWPATH_STORE, or ./.towpath]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where the server listens, or will
-    #[arg(long, value_name = "ADDR", env = "TOWPATH_LISTEN", default_value_t = LISTEN_DEFAULT)]
-    listen: SocketAddr,
+    /// Where a server will listen [default: where the server that answers listens, or 127.0.0.1:8690]
+    #[arg(long, value_name = "ADDR", env = "TOWPATH_LISTEN", value_parser = super::words::parse_listen)]
+    listen: Option<SocketAddr>,
     /// The server is meant to be open without any key
     #[arg(long)]
     insecure_no_auth: bool,
@@ -68,7 +68,13 @@ pub(crate) async fn run(globals: &Globals, out: Output, args: DoctorArgs) -> Res
     // A server that answers knows its own store. A store that was named is looked at in any case.
     let asks_server = health.is_some() && choice.source != StoreSource::Argument;
     let looked = match if asks_server { look_by_server(&client, health.as_ref()).await } else { None } {
-        Some(looked) => looked,
+        Some(mut looked) => {
+            if args.listen.is_some() {
+                looked.findings.retain(|finding| finding.check != "listen");
+                findings.push(open_door(globals, &args)?);
+            }
+            looked
+        }
         None => {
             findings.push(open_door(globals, &args)?);
             findings.push(Finding::ok("choice", format!("{}: {}", choice.shown(), choice.source)));
@@ -107,6 +113,7 @@ async fn look_by_server(client: &Client, health: Option<&HealthBody>) -> Option<
             durability: None,
         },
     };
+    looked.findings.push(Finding::ok("store", "open in the server, which has examined it"));
     looked.findings.insert(0, Finding::ok("choice", format!("{}: the store of the server at {}", looked.store, client.server())));
     Some(looked)
 }
@@ -142,8 +149,9 @@ fn power_cut(durability: Option<Durability>, store: &str) -> &'static str {
 /// The listen address against the keys, as `serve` would judge it.
 fn open_door(globals: &Globals, args: &DoctorArgs) -> Result<Finding, Failure> {
     let api_keys = super::serve::keys(globals)?;
-    let settings = Settings { listen: args.listen, api_keys, insecure_no_auth: args.insecure_no_auth, ..Settings::default() };
-    Ok(towpath_server::doctor::listen(args.listen, &settings))
+    let listen = args.listen.unwrap_or(LISTEN_DEFAULT);
+    let settings = Settings { listen, api_keys, insecure_no_auth: args.insecure_no_auth, ..Settings::default() };
+    Ok(towpath_server::doctor::listen(listen, &settings))
 }
 
 /// Opens the store as a server would. That another process has it is as it should be when a server runs.
