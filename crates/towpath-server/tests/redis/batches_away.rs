@@ -15,7 +15,11 @@ use towpath_redis_testing::FaultProxy;
 use crate::batch_histories::Producer;
 use crate::crowd::runtime;
 use crate::rig::{durable_redis, serve};
+use crate::scene::for_a_while;
 use crate::support::wait_for;
+
+/// How long a batch waits for more.
+const DEBOUNCE: Duration = Duration::from_secs(2);
 
 type Inbox = Arc<Mutex<Vec<Value>>>;
 
@@ -44,7 +48,7 @@ fn while_redis_is_away_pushes_are_refused_rightly_and_what_was_accepted_is_deliv
     let target = format!("http://{}/take", listener.local_addr().unwrap());
     let router = Router::new().fallback(take).with_state(inbox.clone());
     runtime.spawn(async move { axum::serve(listener, router).await });
-    let settings = json!({ "debounce_seconds": 2, "key": ["customer"], "target": { "url": target }, "allow_targets": ["127.0.0.1"], "max_attempts": 20 });
+    let settings = json!({ "debounce_seconds": DEBOUNCE.as_secs(), "key": ["customer"], "target": { "url": target }, "allow_targets": ["127.0.0.1"], "max_attempts": 20 });
     Producer::new().keep(&server.url, "orders", &settings);
     let http = Client::builder().no_proxy().tls_certs_only([]).timeout(Duration::from_secs(30)).build().unwrap();
     let push = |text: &str| -> (u16, Value) {
@@ -70,7 +74,9 @@ fn while_redis_is_away_pushes_are_refused_rightly_and_what_was_accepted_is_deliv
         (body["error"]["effect"] == "none").then_some(body)
     });
     assert_eq!(refused["error"]["code"], "store_unavailable", "{refused}");
-    assert!(!texts(&inbox).contains_key("late"), "nothing can be delivered");
+    // The deadline of the batch passes meanwhile.
+    for_a_while(DEBOUNCE + Duration::from_secs(1));
+    assert_eq!(texts(&inbox), BTreeMap::new(), "nothing can be delivered");
 
     redis.start_again();
     let (status, body) = wait_for("pushes to be taken again", || Some(push("unsure")).filter(|(status, _)| *status < 300));
