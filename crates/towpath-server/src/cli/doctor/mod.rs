@@ -27,8 +27,8 @@ const EXAMPLES: &str = "\
 Exit codes: 0 fine, 1 warnings, 2 failures.
 
 Examples:
-  towpath doctor     the server at 127.0.0.1:8690 and its store, which the server examines itself
-  towpath doctor --data /var/lib/towpath --listen 0.0.0.0:8690     a store that was named
+  towpath doctor     the server at 127.0.0.1:8690, which examines its own store
+  towpath doctor --data /var/lib/towpath --listen 0.0.0.0:8690
   towpath doctor --store redis://10.0.0.5 --durability always
   towpath doctor --print-acl     the rights that a Redis user of ours needs
   towpath doctor --json | jq '.checks[] | select(.level != \"ok\")'";
