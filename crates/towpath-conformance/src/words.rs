@@ -104,6 +104,7 @@ pub fn new_call(id: &str, of: &str) -> SubmitCall {
         fail_without_workers: false,
         fresh: false,
         before: AttemptsBefore::default(),
+        continues: false,
     }
 }
 

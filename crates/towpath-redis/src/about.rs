@@ -39,8 +39,7 @@ const SETTINGS: [&str; 7] = [
 impl About {
     /// Asks the server, or each master of a Cluster that answers.
     pub(crate) async fn ask(link: &Link) -> Result<Self, StoreError> {
-        let info = permitted_each(link, Cmd::new().arg("INFO")).await?;
-        let info = info.map(|texts| texts.into_iter().filter_map(text).map(|text| Info::parse(&text)).collect());
+        let info = infos(link, Cmd::new().arg("INFO")).await?;
         let mut config: Option<Vec<Settings>> = None;
         for name in SETTINGS {
             // One by one: Redis before 7 takes only one name.
@@ -55,7 +54,7 @@ impl About {
                 of_server.extend(found);
             }
         }
-        Ok(Self { info: info.filter(|all: &Vec<Info>| !all.is_empty()), config })
+        Ok(Self { info, config })
     }
 
     /// Each server's fields; none when we may not look.
@@ -97,6 +96,20 @@ impl Info {
     pub(crate) fn replicas_online(&self) -> usize {
         self.replicas().iter().filter(|replica| replica.get("state").is_none_or(|state| *state == "online")).count()
     }
+}
+
+/// What each server answers to this `INFO`. `None`: not permitted to look.
+pub(crate) async fn infos(link: &Link, command: &Cmd) -> Result<Option<Vec<Info>>, StoreError> {
+    let texts = permitted_each(link, command).await?;
+    let infos = texts.map(|texts| texts.into_iter().filter_map(text).map(|text| Info::parse(&text)).collect());
+    Ok(infos.filter(|all: &Vec<Info>| !all.is_empty()))
+}
+
+/// The settings of each server whose names fit a pattern. `None`: not permitted to look.
+pub(crate) async fn settings_like(link: &Link, pattern: &str) -> Result<Option<Vec<Settings>>, StoreError> {
+    let Some(replies) = permitted_each(link, Cmd::new().arg("CONFIG").arg("GET").arg(pattern)).await? else { return Ok(None) };
+    let read = |reply| redis::from_redis_value(reply).map_err(|error| trouble(format!("CONFIG GET {pattern} cannot be read: {error}")));
+    replies.into_iter().map(read).collect::<Result<_, _>>().map(Some)
 }
 
 /// Asks one thing. `None` when this user must not, or the server has no such command; providers take `CONFIG` away.

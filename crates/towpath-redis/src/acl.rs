@@ -24,8 +24,10 @@ pub(crate) const OPTIONAL: [AclCommand; 5] = [
 ];
 
 /// What is sent only when somebody asks for it, and not among the rights unless an administrator wants it.
-pub(crate) const ON_WISH: [AclCommand; 1] =
-    [of("scan", "`lock ls --scan` and `lock cleanup --scan` find locks of old workflows under any name", "SCAN 0 COUNT 1")];
+pub(crate) const ON_WISH: [AclCommand; 2] = [
+    of("scan", "`lock ls --scan` and `lock cleanup --scan` find locks of old workflows under any name", "SCAN 0 COUNT 1"),
+    of("memory|usage", "together with +scan, the doctor says how many bytes calls, locks and batches take", "MEMORY USAGE KEY"),
+];
 
 const CALLS: &str = "calls and their lives";
 const LIMITS: &str = "what is remembered of limits";

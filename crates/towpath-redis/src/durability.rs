@@ -1,5 +1,8 @@
 //! What an acknowledgement is worth here: what the server does by itself, what was asked for, and whether the replicas have confirmed it.
 
+mod follow;
+
+use std::sync::atomic::AtomicBool;
 use std::sync::{PoisonError, RwLock};
 
 use redis::{Cmd, Value};
@@ -9,6 +12,8 @@ use towpath_core::store::{Durability, StoreError, StoreTrouble};
 use crate::about::{self, About};
 use crate::link::Link;
 use crate::options::RedisOptions;
+
+pub(crate) use follow::follow;
 
 /// How long replicas have to confirm a write.
 const CONFIRM_WITHIN_MS: u64 = 1_000;
@@ -43,11 +48,13 @@ pub(crate) struct Wanted {
     pub(crate) level: Option<Durability>,
     /// How many replicas must confirm a write at `replicated`.
     pub(crate) replicas: u32,
+    /// Without a level: whether new work is refused at `memory`.
+    pub(crate) must_keep: bool,
 }
 
 impl From<&RedisOptions> for Wanted {
     fn from(options: &RedisOptions) -> Self {
-        Self { level: options.durability, replicas: options.replicas }
+        Self { level: options.durability, replicas: options.replicas, must_keep: options.must_keep }
     }
 }
 
@@ -109,6 +116,22 @@ impl Keeping {
         }
     }
 
+    /// Why new work is refused, if it is: this server gives less than was asked for, or loses every call when it restarts and the operator
+    /// has not accepted that.
+    pub(crate) fn refuses_new_work(self, wanted: Wanted) -> Option<Refusal> {
+        if let Err(refusal) = self.grant(wanted) {
+            return Some(refusal);
+        }
+        let is_lost = wanted.must_keep && wanted.level.is_none() && self.level == Durability::Memory && self.source == Source::Read;
+        is_lost.then(|| Refusal {
+            lacks: "its level is 'memory': a restart of this Redis server loses every accepted call".to_owned(),
+            advice: format!(
+                "set {} on it (in redis.conf, or with CONFIG SET and CONFIG REWRITE), or accept that with `--durability memory`",
+                settings_for(Durability::Everysec)
+            ),
+        })
+    }
+
     fn grant_replicated(self, wanted: u32) -> Result<Durability, Refusal> {
         if self.level < Durability::Everysec && self.source == Source::Read {
             let settings = settings_for(Durability::Everysec);
@@ -168,36 +191,27 @@ pub(crate) fn settings_for(level: Durability) -> &'static str {
 #[derive(Debug)]
 pub(crate) struct Guarantee {
     wanted: Wanted,
-    /// Read at every new connection: it may be another server, or one with other settings.
+    /// Read every few seconds, and at every new connection: it may be another server, or one with other settings.
     keeping: RwLock<Keeping>,
+    /// Whether this user may read settings. One who may not is not asked again: the server keeps a record of those who try.
+    reads_settings: AtomicBool,
 }
 
 impl Guarantee {
     /// Asks the server, and refuses it when it gives less than was asked for.
     pub(crate) async fn read(link: &Link, wanted: Wanted) -> Result<Self, Unfit> {
-        let keeping = look(link, wanted).await?;
-        Self::new(wanted, keeping).map_err(|refused| Unfit::Refused(refused.to_string()))
+        let about = About::ask(link).await?;
+        let keeping = Keeping::of(&about, has_waitaof(link, wanted).await?);
+        Self::new(wanted, keeping, about.config.is_some()).map_err(|refused| Unfit::Refused(refused.to_string()))
     }
 
-    fn new(wanted: Wanted, keeping: Keeping) -> Result<Self, Refusal> {
+    fn new(wanted: Wanted, keeping: Keeping, reads_settings: bool) -> Result<Self, Refusal> {
         let granted = keeping.grant(wanted)?;
         if keeping.source == Source::Assumed {
             let why = if wanted.level.is_some() { "because it was asked for" } else { "the least that it can be" };
             tracing::warn!("the Redis server's settings may not be looked at: durability '{granted}' is assumed, {why}");
         }
-        Ok(Self { wanted, keeping: RwLock::new(keeping) })
-    }
-
-    /// Asks again, after a new connection. When the server gives less than before, acknowledgements say so from now on.
-    pub(crate) async fn read_again(&self, link: &Link) -> Result<(), StoreError> {
-        let keeping = look(link, self.wanted).await?;
-        let before = std::mem::replace(&mut *self.keeping.write().unwrap_or_else(PoisonError::into_inner), keeping);
-        if let Err(refused) = keeping.grant(self.wanted) {
-            tracing::error!("writes are not confirmed any more: {refused}");
-        } else if keeping.level < before.level {
-            tracing::warn!("the Redis server gives durability '{}' now, it was '{}'", keeping.level, before.level);
-        }
-        Ok(())
+        Ok(Self { wanted, keeping: RwLock::new(keeping), reads_settings: AtomicBool::new(reads_settings) })
     }
 
     /// What an acknowledgement is worth. What was asked for and is not given any more does not count.
@@ -237,7 +251,6 @@ impl Guarantee {
     /// Less than was asked for is `Unknown`: the write happened, and nobody can say whether it will last. The caller names the call.
     pub(crate) fn judge(&self, replies: &[Value]) -> Result<Durability, StoreError> {
         let keeping = self.keeping();
-        let granted = keeping.grant(self.wanted);
         if self.asks_replicas() {
             return match confirmations(replies) {
                 Ok(confirmed) if confirmed >= u64::from(self.wanted.replicas) => Ok(Durability::Replicated),
@@ -251,17 +264,13 @@ impl Guarantee {
                 ))),
             };
         }
-        granted.map_err(|refused| StoreError::Unknown(format!("it is kept at the lower level '{}': {refused}", keeping.level)))
+        // New work is refused before it is written (`admit`). What is finished below the minimum is finished, and says its level.
+        Ok(keeping.grant(self.wanted).unwrap_or(keeping.level))
     }
 
     fn keeping(&self) -> Keeping {
         *self.keeping.read().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-async fn look(link: &Link, wanted: Wanted) -> Result<Keeping, StoreError> {
-    let about = About::ask(link).await?;
-    Ok(Keeping::of(&about, has_waitaof(link, wanted).await?))
 }
 
 /// Whether the server knows `WAITAOF` and this user may use it. Asked to wait for nobody, it answers at once. Not asked where nobody would

@@ -59,6 +59,10 @@ impl InspectStore for RedisStore {
         self.permit_page(kind, query).await
     }
 
+    fn take_imported(&self) -> Vec<(FunctionKey, u64)> {
+        self.shared.legacy.take_imported()
+    }
+
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
         let refuses = self.shared.prove_writable().await?;
         // What was begun before is under way: claims wait in their line, and subscriptions hear. When the way there is cut, others see to that.
@@ -72,7 +76,14 @@ impl InspectStore for RedisStore {
             commits: 0,
             moves: 0,
             refuses,
-            problems: self.shared.incarnation.problems(now).into_iter().chain(self.shared.unreadable.problems(now)).collect(),
+            problems: self
+                .shared
+                .guarantee
+                .problem()
+                .into_iter()
+                .chain(self.shared.incarnation.problems(now))
+                .chain(self.shared.unreadable.problems(now))
+                .collect(),
         })
     }
 }

@@ -78,6 +78,8 @@ pub struct RedisOptions {
     pub prefix: String,
     /// What an acknowledgement must be worth at least; the server's own level when nobody asks.
     pub durability: Option<Durability>,
+    /// Without a `durability`: whether a server that keeps nothing on disk takes no new work. No URL says it.
+    pub must_keep: bool,
     /// How many replicas must confirm a write at [`Durability::Replicated`].
     pub replicas: u32,
     /// Who opens it, for people who look at the server's client list.
@@ -108,6 +110,7 @@ impl RedisOptions {
             tls: None,
             prefix: DEFAULT_PREFIX.to_owned(),
             durability: None,
+            must_keep: false,
             replicas: 1,
             owner: "towpath".to_owned(),
             timing: Timing::default(),

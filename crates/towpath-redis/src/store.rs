@@ -26,7 +26,7 @@ use crate::calls::waiters::Waiters;
 use crate::calls::waiting::Claims;
 use crate::clock::ServerClock;
 use crate::definition::read_definition;
-use crate::durability::{Guarantee, Unfit, Wanted};
+use crate::durability::{self, Guarantee, Unfit, Wanted};
 use crate::incarnation::{self, Incarnation};
 use crate::keys::{Keys, unfit_for_cluster};
 use crate::legacy::Legacy;
@@ -167,6 +167,7 @@ impl RedisStore {
             |store| async move { store.write_claims().await },
         );
         tokio::spawn(pass_on(listen, Arc::downgrade(&store.shared)));
+        tokio::spawn(durability::follow(Arc::downgrade(&store.shared), store.shared.link.lives()));
         tokio::spawn(incarnation::watch_for_ever(Arc::downgrade(&store.shared), store.shared.link.lives()));
         store.look_for_functions().await?;
         Ok(store)
@@ -412,24 +413,17 @@ async fn check_format(link: &Link, keys: &Keys) -> Result<(), StoreError> {
     }
 }
 
-/// Measures the server's clock again now and then, and at every new connection looks anew at what it promises.
+/// Measures the server's clock again now and then, and at every new connection.
 async fn follow_the_server(shared: Weak<Shared>, clock: ServerClock) {
     const EVERY: Duration = Duration::from_secs(30);
     let Some(mut lives) = shared.upgrade().map(|shared| shared.link.lives()) else { return };
     loop {
-        let reconnected = tokio::select! {
-            changed = lives.changed() => changed.is_ok(),
-            () = pause(EVERY) => false,
-        };
+        tokio::select! {
+            _ = lives.changed() => {}
+            () = pause(EVERY) => {}
+        }
         let Some(shared) = shared.upgrade() else { return };
-        let followed = async {
-            clock.measure(&shared.link).await?;
-            if reconnected {
-                shared.guarantee.read_again(&shared.link).await?;
-            }
-            Ok::<(), StoreError>(())
-        };
-        if let Err(error) = followed.await {
+        if let Err(error) = clock.measure(&shared.link).await {
             tracing::debug!(%error, "the server could not be asked for its time");
         }
     }

@@ -9,7 +9,8 @@ use towpath_redis::{acl_options, acl_rule};
 /// Done without where it is refused or unknown; or sent to a Sentinel, which has users of its own.
 const DONE_WITHOUT: [&str; 2] = ["waitaof", "sentinel"];
 /// Commands whose second word is part of their name.
-const WITH_SUBCOMMANDS: [&str; 10] = ["xgroup", "xinfo", "script", "client", "cluster", "config", "acl", "pubsub", "slowlog", "latency"];
+const WITH_SUBCOMMANDS: [&str; 11] =
+    ["xgroup", "xinfo", "script", "client", "cluster", "config", "acl", "pubsub", "slowlog", "latency", "memory"];
 
 fn files(folder: &Path, end: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));

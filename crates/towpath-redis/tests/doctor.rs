@@ -207,6 +207,47 @@ async fn rights_that_are_missing_are_named_with_what_they_are_for() {
 }
 
 #[tokio::test]
+async fn keys_of_locks_and_of_batches_that_a_user_may_not_reach_are_named() {
+    const NAME: &str = "keys of locks and batches";
+    let without = |pattern: &str| {
+        assert!(rules("towpath").contains(pattern), "{pattern}");
+        rules("towpath").replace(pattern, "")
+    };
+    let server = well().user("app", &without("~n8n-lock-* ")).user("gatherer", &without("~batch:* ")).start();
+    let of_locks = examined(&server, as_app).await;
+    assert_eq!(troubles(&of_locks), [(NAME, Verdict::Fail)]);
+    assert!(found(&of_locks, NAME).says.contains("n8n-lock-towpath-doctor of locks"), "{}", found(&of_locks, NAME).says);
+    let of_batches = examined(&server, |options| {
+        as_app(options);
+        options.username = Some("gatherer".to_owned());
+    })
+    .await;
+    assert_eq!(troubles(&of_batches), [(NAME, Verdict::Fail)]);
+    let says = &found(&of_batches, NAME).says;
+    assert!(says.contains("batch:towpath-doctor-nobody of batches") && !says.contains("locks,"), "{says}");
+    // A server without locks and batches works all the same, and is warned of it.
+    let mut options = RedisOptions::parse(&server.url()).unwrap();
+    as_app(&mut options);
+    assert_eq!(admit(&options, Demand::Keeps).await.unwrap().iter().map(|check| check.name).collect::<Vec<_>>(), [NAME]);
+}
+
+#[tokio::test]
+async fn the_size_of_our_keys_is_told_by_what_they_are_for() {
+    let server = well().user("app", &rules("towpath")).start();
+    let store = at_work(&server).await;
+    store.submit(new_call("c-1", "f")).await.unwrap();
+    server.cli(&["set", "n8n-lock-excel", "1"]);
+    server.cli(&["rpush", "queue:batch:anna", "{}"]);
+    let examination = examined(&server, |_| ()).await;
+    let says = &found(&examination, "size").says;
+    for part in ["calls ", "locks ", "batches ", "in 1 key(s)", " KiB in "] {
+        assert!(says.contains(part), "{part} in {says}");
+    }
+    let examination = examined(&server, as_app).await;
+    assert!(found(&examination, "size").says.contains("must not go through all keys"));
+}
+
+#[tokio::test]
 async fn what_may_not_be_looked_at_is_a_warning_and_no_crash() {
     let half_blind = format!("{} -config", rules("towpath"));
     let blind = format!("{half_blind} -info");

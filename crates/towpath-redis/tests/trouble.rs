@@ -332,7 +332,10 @@ async fn a_function_in_trouble_hides_no_other_in_a_list_and_its_errors_name_the_
         let listed = rig.store.calls(&CallFilter::default(), PageRequest { limit: 10, after: None }).await;
         assert_eq!(listed.unwrap_or_else(|error| panic!("{set}: {error}")).items.len(), 1, "{set}");
         let functions = rig.store.functions().await.unwrap_or_else(|error| panic!("{set}: {error}"));
-        assert!(functions.iter().any(|view| view.definition.key == function("good")), "{set}");
+        let view = |name: &str| functions.iter().find(|view| view.definition.key == function(name));
+        assert!(view("good").is_some_and(|view| view.problems.is_empty()), "{set}: {functions:?}");
+        let in_trouble = view("bad").unwrap_or_else(|| panic!("{set}: it is listed, too"));
+        assert!(in_trouble.problems.iter().any(|problem| problem.contains(&bad)), "{set}: {in_trouble:?}");
         assert_eq!(rig.store.workers().await.unwrap_or_else(|error| panic!("{set}: {error}")).len(), 1, "{set}");
         if ["calls", "queue"].contains(&set) {
             let refused = rig.store.submit(new_call("c-2", "bad")).await.expect_err("it cannot be kept").to_string();

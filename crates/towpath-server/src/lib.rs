@@ -2,6 +2,7 @@
 
 pub mod batches;
 pub mod demo;
+pub mod doctor;
 pub mod http;
 pub mod logging;
 pub mod metrics;

@@ -1,6 +1,7 @@
 //! What Prometheus gets to see. Counters rise as things happen; what stands in the store is read when somebody asks.
 
 mod batches;
+mod streams;
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -27,6 +28,7 @@ use towpath_core::store::{Ended, StoreError};
 use towpath_core::time::Timestamp;
 
 use self::batches::BatchMetrics;
+use self::streams::StreamMetrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FunctionLabels {
@@ -90,6 +92,7 @@ pub struct Metrics {
     dead: PerFunction<Gauge>,
     healthy_workers: PerFunction<Gauge>,
     oldest_queued_seconds: PerFunction<Gauge<f64, std::sync::atomic::AtomicU64>>,
+    streams: StreamMetrics,
     submitted: PerFunction<Counter>,
     ended: Family<EndLabels, Counter>,
     duration_seconds: Family<FunctionLabels, Histogram, fn() -> Histogram>,
@@ -137,6 +140,7 @@ impl Metrics {
             dead: Family::default(),
             healthy_workers: Family::default(),
             oldest_queued_seconds: Family::default(),
+            streams: StreamMetrics::default(),
             submitted: Family::default(),
             ended: Family::default(),
             // From a millisecond to about an hour and a quarter, four times as long from one to the next.
@@ -170,7 +174,9 @@ impl Metrics {
         registry.register("healthy_workers", "Workers heard of in the last 30 seconds", self.healthy_workers.clone());
         let help = "How long the longest-waiting queued call has waited";
         registry.register("oldest_queued_seconds", help, self.oldest_queued_seconds.clone());
-        registry.register("calls_submitted", "Calls taken by this server", self.submitted.clone());
+        self.streams.register(registry);
+        let help = "Calls taken by this server, and entries of legacy callers that it made calls of";
+        registry.register("calls_submitted", help, self.submitted.clone());
         registry.register("calls_ended", "Calls that ended through this server, by the state in which they ended", self.ended.clone());
         registry.register("call_duration_seconds", "From submit to end", self.duration_seconds.clone());
         registry.register("retries", "Attempts that failed and will be repeated", self.retries.clone());
@@ -201,6 +207,13 @@ impl Metrics {
 
     pub(crate) fn batches(&self) -> &BatchMetrics {
         &self.batches
+    }
+
+    /// Calls that the store made of entries of legacy callers.
+    pub(crate) fn count_imported(&self, imported: &[(FunctionKey, u64)]) {
+        for (function, count) in imported {
+            self.submitted.get_or_create(&function.into()).inc_by(*count);
+        }
     }
 
     /// A request was answered.
@@ -252,6 +265,7 @@ impl Metrics {
             gauges.clear(); // a function that was forgotten must not stand there for ever
         }
         self.oldest_queued_seconds.clear();
+        self.streams.set(functions, now);
         for view in functions {
             let (labels, counts) = (FunctionLabels::from(&view.definition.key), &view.counts);
             let set = |gauges: &PerFunction<Gauge>, count: u64| {
@@ -367,7 +381,7 @@ impl Observer for Metrics {
 #[cfg(test)]
 mod tests {
     use towpath_core::call::CallState;
-    use towpath_core::inspect::FunctionCounts;
+    use towpath_core::inspect::{FunctionCounts, StreamView};
     use towpath_core::names::{CallId, FunctionName};
     use towpath_core::worker::FunctionDefinition;
 
@@ -384,6 +398,14 @@ mod tests {
             workers: 1,
             healthy_workers: 1,
             oldest_queued_at: Some(Timestamp::from_millis(500)),
+            stream: Some(StreamView {
+                length: 9,
+                pending: 2,
+                oldest_at: Some(Timestamp::from_millis(0)),
+                oldest_pending_at: Some(Timestamp::from_millis(1_000)),
+                groups: Vec::new(),
+            }),
+            problems: Vec::new(),
         }
     }
 
@@ -403,6 +425,10 @@ mod tests {
             &format!("towpath_backlog{{{labels}}} 7"),
             &format!("towpath_running{{{labels}}} 2"),
             &format!("towpath_oldest_queued_seconds{{{labels}}} 1.5"),
+            &format!("towpath_legacy_stream_length{{{labels}}} 9"),
+            &format!("towpath_legacy_stream_pending{{{labels}}} 2"),
+            &format!("towpath_legacy_stream_oldest_seconds{{{labels}}} 2.0"),
+            &format!("towpath_legacy_stream_oldest_pending_seconds{{{labels}}} 1.0"),
             &format!("towpath_calls_submitted_total{{{labels}}} 1"),
             &format!("towpath_calls_ended_total{{{labels},state=\"completed\"}} 1"),
             &format!("towpath_call_duration_seconds_bucket{{le=\"0.064\",{labels}}} 1"),

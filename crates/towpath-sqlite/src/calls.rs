@@ -268,6 +268,7 @@ pub(crate) fn replay_dead(tx: &mut Tx<'_>, call_id: &CallId, replay_id: &CallId)
         fail_without_workers: false,
         fresh: false,
         before: AttemptsBefore::default(),
+        continues: false,
     };
     // A repeated replay under the same new id finds the dead letter settled; an id that somebody else has taken is not ours to replay to.
     if take(tx, &function, &again)?.is_none() {

@@ -131,6 +131,8 @@ pub(crate) fn view(tx: &Tx<'_>, function: &Function) -> Moved<FunctionView> {
         workers,
         healthy_workers,
         oldest_queued_at: oldest.map(Timestamp::from_millis),
+        stream: None,
+        problems: Vec::new(),
     })
 }
 

@@ -53,6 +53,7 @@ fn submit(id: &str) -> SubmitCall {
         fail_without_workers: false,
         fresh: false,
         before: AttemptsBefore::default(),
+        continues: false,
     }
 }
 

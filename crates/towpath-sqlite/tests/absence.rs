@@ -54,6 +54,7 @@ async fn hold_a_call(store: &SqliteStore, timeout: Duration) -> DeliveryId {
             fail_without_workers: false,
             fresh: false,
             before: AttemptsBefore::default(),
+            continues: false,
         })
         .await
         .unwrap();

@@ -54,7 +54,16 @@ fn call(number: usize, bytes: usize) -> SubmitCall {
     };
     let call_id = CallId::new(format!("call-{number}")).unwrap();
     let day = Duration::from_secs(86_400);
-    SubmitCall { call_id, request, timeout: day, retain: day, fail_without_workers: false, fresh: false, before: AttemptsBefore::default() }
+    SubmitCall {
+        call_id,
+        request,
+        timeout: day,
+        retain: day,
+        fail_without_workers: false,
+        fresh: false,
+        before: AttemptsBefore::default(),
+        continues: false,
+    }
 }
 
 #[tokio::test]

@@ -61,6 +61,8 @@ pub struct NewCall {
     pub traceparent: Option<String>,
     /// Attempts in the store that it was moved from. Default: none.
     pub before: AttemptsBefore,
+    /// It delivers work that was accepted before, so a store that takes no new work takes it. A call with a parent does in any case.
+    pub(crate) continues: bool,
 }
 
 impl NewCall {
@@ -85,6 +87,7 @@ impl NewCall {
             parent: None,
             traceparent: None,
             before: AttemptsBefore::default(),
+            continues: false,
         }
     }
 }

@@ -163,6 +163,7 @@ pub fn store_error_code(error: &StoreError) -> &'static str {
         StoreError::Unavailable(StoreTrouble::ReadOnly(_)) => "store_readonly",
         StoreError::Unavailable(StoreTrouble::Broken(_)) => "store_broken",
         StoreError::Unavailable(StoreTrouble::NotDurable(_)) => "durability_not_reached",
+        StoreError::Unavailable(StoreTrouble::BelowMinimum(_)) => "durability_below_minimum",
         StoreError::Unavailable(StoreTrouble::NotAllowed(_)) => "store_not_allowed",
         StoreError::Unavailable(StoreTrouble::WrongType(_)) => "store_wrong_type",
         StoreError::Unavailable(_) => "store_unavailable",

@@ -348,6 +348,10 @@ impl InspectStore for ObservedStore {
         self.heard(self.store.calls(filter, page).await)
     }
 
+    fn take_imported(&self) -> Vec<(FunctionKey, u64)> {
+        self.store.take_imported()
+    }
+
     async fn functions(&self) -> Result<Vec<FunctionView>, StoreError> {
         self.heard(self.store.functions().await)
     }

@@ -127,6 +127,7 @@ async fn open_embedded(url: &str, location: Location, wish: Wish) -> Result<Open
 async fn open_redis(mut options: RedisOptions, wish: Wish) -> Result<OpenStore, OpenError> {
     options.owner = wish.owner;
     options.durability = wish.durability.or(options.durability);
+    options.must_keep = wish.demand == Demand::Keeps;
     let url = options.to_string();
     let unfit = |unfit: Unfit| match unfit {
         Unfit::Refused(cause) => OpenError::Refused { url: url.clone(), cause },

@@ -19,6 +19,7 @@ use towpath_core::worker::WorkerView;
 
 use super::op::{self, Op, Ref};
 use crate::backend::{Backend, UnderTest};
+use crate::dump::comparable;
 use crate::words::{call_id, function, json, worker_id};
 
 /// What has to come comes soon; by the wall, because only a broken store keeps it waiting.
@@ -181,7 +182,10 @@ async fn ask_registry_or_look(store: &dyn Store, op: &Op) -> Result<Reply, Store
         Op::Unregister { worker } => Reply::Count(store.unregister(&worker_id(worker)).await?),
         Op::Define { function, shape } => store.define(shape.definition(function)).await.map(|()| Reply::Done)?,
         Op::Forget { function: name } => Reply::Flag(store.forget(&function(name)).await?),
-        Op::Find { function: name } => Reply::Found(store.find(&function(name), Timestamp::default()).await?.map(Box::new)),
+        Op::Find { function: name } => {
+            let found = store.find(&function(name), Timestamp::default()).await?;
+            Reply::Found(found.map(comparable).map(Box::new))
+        }
         Op::Config => Reply::Config(Some(store.config().await?)),
         Op::SetConfig { value, if_version } => Reply::Config(store.set_config(op::set_config(value, *if_version)).await?),
         Op::ConfigChanged { seen } => Reply::Config(Some(store.config_changed(*seen, Timestamp::default()).await?)),
@@ -197,7 +201,7 @@ async fn ask_registry_or_look(store: &dyn Store, op: &Op) -> Result<Reply, Store
             page.next = page.next.map(|_| 0);
             Reply::Calls(page)
         }
-        Op::Functions => Reply::Functions(store.functions().await?),
+        Op::Functions => Reply::Functions(store.functions().await?.into_iter().map(comparable).collect()),
         Op::Workers => Reply::Workers(store.workers().await?),
         Op::Probe => Reply::Now(store.probe().await?.now),
         op => match op::submit(op) {

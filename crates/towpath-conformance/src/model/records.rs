@@ -156,6 +156,8 @@ impl Records {
             workers: self.workers_of(function).count() as u64,
             healthy_workers: self.workers_of(function).filter(|worker| worker.is_healthy(now)).count() as u64,
             oldest_queued_at: waiting.map(|record| record.call.submitted_at).min(),
+            stream: None,
+            problems: Vec::new(),
         })
     }
 

@@ -10,4 +10,4 @@ pub use batch::{BatchCounts, BatchView, Cursor, CursorPage, DeadLetterQuery, Fli
 pub use filter::{CallFilter, Page, PageRequest};
 pub use limit::{LimitPage, LimitQuery, LimitView};
 pub use lock::{LockPage, LockQuery, LockView, PermitPage, PermitView};
-pub use view::{CallView, FunctionCounts, FunctionView, StoreStatus};
+pub use view::{CallView, FunctionCounts, FunctionView, StoreStatus, StreamGroup, StreamView};

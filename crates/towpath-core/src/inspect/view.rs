@@ -54,6 +54,38 @@ pub struct FunctionView {
     pub healthy_workers: u64,
     /// When the longest-waiting queued call was submitted.
     pub oldest_queued_at: Option<Timestamp>,
+    /// The stream that legacy peers use, where there is one.
+    pub stream: Option<StreamView>,
+    /// What keeps the function from its calls, each with what to do. Of a function in such trouble the counts may be 0.
+    pub problems: Vec<String>,
+}
+
+/// The stream of a function that legacy callers write to and legacy workers read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamView {
+    /// Entries in it, finished ones that were not removed yet included.
+    pub length: u64,
+    /// When the oldest entry was written that no worker has finished.
+    pub oldest_at: Option<Timestamp>,
+    /// Entries that workers have read and not acknowledged.
+    pub pending: u64,
+    /// When the oldest of those was written.
+    pub oldest_pending_at: Option<Timestamp>,
+    /// Its consumer groups.
+    pub groups: Vec<StreamGroup>,
+}
+
+/// A consumer group of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamGroup {
+    /// What it is called.
+    pub name: String,
+    /// Consumers that it knows.
+    pub consumers: u64,
+    /// Entries that they have read and not acknowledged.
+    pub pending: u64,
+    /// Entries that none of them has read; `None` when the server does not know.
+    pub lag: Option<u64>,
 }
 
 /// A function's calls by state.

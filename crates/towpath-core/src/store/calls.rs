@@ -106,6 +106,9 @@ pub struct SubmitCall {
     pub fresh: bool,
     /// Attempts in the store that it was moved from; none for a call that begins here.
     pub before: AttemptsBefore,
+    /// Work that was accepted before needs this call: its handler makes it, or a batch is delivered by it. A store that takes no new work
+    /// because it keeps less than the operator asked for takes it all the same.
+    pub continues: bool,
 }
 
 /// What became of a submit.

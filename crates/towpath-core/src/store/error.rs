@@ -32,6 +32,8 @@ pub enum StoreTrouble {
     Broken(String),
     /// It was done, too few replicas confirmed it, and it was undone; the text says how many.
     NotDurable(String),
+    /// The store keeps less than the operator asked for, so it takes no new work; the text says what to change.
+    BelowMinimum(String),
     /// The store's user may not do that; the text says what it lacks.
     NotAllowed(String),
     /// A key that the store needs holds something that is not the store's; the text says which.
@@ -48,6 +50,9 @@ impl fmt::Display for StoreTrouble {
             Self::Closed => f.write_str("the store is closed"),
             Self::Broken(cause) => write!(f, "the disk failed ({cause}); check it, then start again"),
             Self::NotDurable(cause) => write!(f, "{cause}, and it was taken back; ask anew when the replicas follow"),
+            Self::BelowMinimum(cause) => {
+                write!(f, "{cause}; new work is taken again when that is done, and accepted work goes on meanwhile")
+            }
             Self::NotAllowed(cause) | Self::WrongType(cause) | Self::Other(cause) => f.write_str(cause),
         }
     }

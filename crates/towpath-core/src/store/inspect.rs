@@ -47,6 +47,11 @@ pub trait InspectStore: Send + Sync {
     /// Semaphores, or read/write locks, that are held or waited for, by scope.
     async fn permit_list(&self, kind: PermitKind, query: &LockQuery) -> Result<PermitPage, StoreError>;
 
+    /// How many calls this store has made of entries of legacy callers since this was asked last, by function.
+    fn take_imported(&self) -> Vec<(FunctionKey, u64)> {
+        Vec::new()
+    }
+
     /// What the store says about itself, after a write that proves it can write.
     async fn probe(&self) -> Result<StoreStatus, StoreError>;
 }

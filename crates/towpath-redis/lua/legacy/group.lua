@@ -20,8 +20,8 @@ end
 local MARK, PENDING_MAX, MISSED_MAX = 'towpath-seen', 400, 32
 -- A group that Towpath makes begins this long ago at most. Legacy peers never remove the entries of finished calls, and legacy workers look at no
 -- deadline: from the start of the stream, or from a watermark of last week, they would run all of them again. Legacy callers wait for five
--- minutes by default, so that an older entry has no caller any more.
-local DELIVERED_WITHIN_MS = 300000
+-- minutes by default. Older entries are noted as missed, so that those are imported whose own timeout still runs; none is older than a day.
+local DELIVERED_WITHIN_MS, LOOKED_AT_WITHIN_MS = 300000, 86400000
 
 -- An entry's record field, and the sequence of its call.
 local EXPORTED, SEQUENCE = '^[^\n]*\n[^\n]*\t([^\t\n]*)\n', '^[^\t]*\t%d+\t(%d+)\t'
@@ -91,8 +91,8 @@ local function hold_again(stream, group, text)
   end
 end
 
-local function note_missed(legacy, text, from, to, oldest)
-  local ranges, first = decoded(text), is_after(oldest, from) and oldest or from
+local function note_missed(legacy, text, from, to, earliest)
+  local ranges, first = decoded(text), is_after(earliest, from) and earliest or from
   ranges[#ranges + 1] = { from, is_after(first, to) and to or first, to }
   if #ranges > MISSED_MAX then table.remove(ranges, 1) end
   call('HSET', legacy, 'missed', cjson.encode(ranges))
@@ -117,14 +117,17 @@ local function ensure_group(stream, group, legacy, now)
     call('HDEL', legacy, 'watermark', 'pending', 'missed')
     watermark, pending, missed = nil, nil, nil
   end
-  local oldest = string.format('%.0f-0', math.max(0, tonumber(now) - DELIVERED_WITHIN_MS))
+  local function ago(ms) return string.format('%.0f-0', math.max(0, tonumber(now) - ms)) end
+  local oldest, earliest = ago(DELIVERED_WITHIN_MS), ago(LOOKED_AT_WITHIN_MS)
   local start = last
   if is_made and is_after(last, oldest) then start = oldest end
   if watermark and is_after(watermark, start) then start = watermark end
   if start ~= last then call('XGROUP', 'SETID', stream, group, start) end
   if watermark then
-    if is_after(start, watermark) then note_missed(legacy, missed, watermark, start, oldest) end
+    if is_after(start, watermark) then note_missed(legacy, missed, watermark, start, earliest) end
     hold_again(stream, group, pending)
+  elseif is_made and is_after(start, earliest) then
+    note_missed(legacy, missed, earliest, start, earliest)
   end
   call('HSET', legacy, 'watermark', start)
   note_held(legacy, call('XPENDING', stream, group, '-', '+', PENDING_MAX), pending)

@@ -47,6 +47,7 @@ impl RedisStore {
     }
 
     pub(super) async fn replay_letters(&self, batcher: &BatcherId, ids: &[BatchId]) -> Result<Vec<ReplayReply>, StoreError> {
+        self.shared.guarantee.admit()?;
         let places = self.places(batcher);
         let mut found = self.find_letters(&places, ids).await?;
         let mut replies = Vec::with_capacity(ids.len());

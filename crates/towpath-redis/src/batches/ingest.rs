@@ -42,6 +42,10 @@ impl RedisStore {
         rules: &Rules,
         messages: Vec<NewMessage>,
     ) -> Result<Vec<IngestReply>, StoreError> {
+        // What a legacy producer has put into its list is kept by the same server either way.
+        if messages.iter().any(|message| message.source.is_none()) {
+            self.shared.guarantee.admit()?;
+        }
         let places = self.places(batcher);
         let parts = places.all().len() as u64;
         // Each part knows only its own messages.

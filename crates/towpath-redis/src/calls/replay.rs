@@ -14,6 +14,7 @@ use crate::store::RedisStore;
 impl RedisStore {
     /// Settles a dead letter and submits its request under a new id, in one script.
     pub(crate) async fn replay(&self, dead: &CallId, replay_id: CallId) -> Result<Replayed, StoreError> {
+        self.shared.guarantee.admit()?;
         loop {
             let Some((partition, whole)) = self.find_whole(dead).await? else { return Ok(Replayed::NotDead) };
             let now = self.shared.now();

@@ -52,6 +52,9 @@ pub(crate) enum Judged {
 impl RedisStore {
     pub(crate) async fn submit_call(&self, call: SubmitCall) -> Result<Submitted, StoreError> {
         self.check_place(&call.request.function)?;
+        if !call.continues {
+            self.shared.guarantee.admit()?;
+        }
         let mut partition = self.partition_for(&call).await?;
         let call = Arc::new(call);
         let mut submitted = self.submit_to(&partition, &call).await?;

@@ -26,6 +26,8 @@ const NAMES_SHOWN: usize = 5;
 const SILENT: Duration = Duration::from_secs(30);
 /// Deliveries are taken over when their lease of 30 s ends; one that is much older is nobody's.
 const OLD: Duration = Duration::from_secs(120);
+/// Legacy peers trim their streams to about so many entries.
+const LONG_STREAM: u64 = 10_000;
 
 /// What was seen of all functions.
 #[derive(Default)]
@@ -34,6 +36,9 @@ struct Seen {
     ghosts: Vec<String>,
     /// Workers that are alive and know nothing of Towpath.
     old: Vec<String>,
+    /// Entries in all streams, and the longest stream.
+    entries: u64,
+    longest: Option<(u64, String)>,
     pending: u64,
     oldest: Option<(Duration, String)>,
     bodiless: Vec<String>,
@@ -55,7 +60,7 @@ pub(crate) async fn checks(link: &Link, options: &RedisOptions, local: &Arc<dyn 
         look_at_stream(link, keys, function, &mut seen).await?;
     }
     let mut checks = vec![kinds::keys(link, options, &functions).await?];
-    checks.extend([registry(&seen), old_peers(&seen), groups(&seen), pending(&seen), bodies(&seen)]);
+    checks.extend([registry(&seen), old_peers(&seen), streams(&seen), groups(&seen), pending(&seen), bodies(&seen)]);
     checks.push(past::records(link, keys, &functions).await?);
     checks.push(past::losses(link, keys, clock.now()).await?);
     Ok(checks)
@@ -91,6 +96,10 @@ async fn look_at_workers(link: &Link, name: &FunctionName, now: Timestamp, seen:
 async fn look_at_stream(link: &Link, keys: &Keys, function: &FunctionKey, seen: &mut Seen) -> Result<(), StoreError> {
     let of = keys.function(function);
     let length = asked::<u64>(link, Cmd::new().arg("XLEN").arg(&of.stream)).await?.unwrap_or(0);
+    seen.entries += length;
+    if length > seen.longest.as_ref().map_or(0, |(longest, _)| *longest) {
+        seen.longest = Some((length, function.to_string()));
+    }
     // An extended XPENDING gives id, consumer, idle time and deliveries, oldest id first.
     let mut command = Cmd::new();
     command.arg("XPENDING").arg(&of.stream).arg(&of.group).arg("-").arg("+").arg(ENTRIES_MAX);
@@ -151,6 +160,20 @@ fn old_peers(seen: &Seen) -> Check {
     let says = format!("{} worker(s) know nothing of Towpath: {}", seen.old.len(), some_of(&seen.old));
     let advice = "they work, but what they take is not renewed, retried or kept; replace them when you can (docs/redis.md, known limits)";
     Check::warn("old peers", says, advice)
+}
+
+fn streams(seen: &Seen) -> Check {
+    const NAME: &str = "streams";
+    let Some((longest, function)) = &seen.longest else { return Check::ok(NAME, "no entries of legacy peers") };
+    let says = format!("{} entries of legacy peers, the most ({longest}) of '{function}'", seen.entries);
+    if *longest <= LONG_STREAM {
+        return Check::ok(NAME, says);
+    }
+    Check::warn(
+        NAME,
+        says,
+        "Towpath removes entries that are finished: is a worker of that function alive, and does another group hold them?",
+    )
 }
 
 fn groups(seen: &Seen) -> Check {

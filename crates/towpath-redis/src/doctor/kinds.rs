@@ -78,14 +78,14 @@ fn of_functions(keys: &Keys, functions: &[FunctionKey]) -> Vec<String> {
 }
 
 /// Some keys that match; `None` when this user must not look.
-async fn some_keys(link: &Link, pattern: &str) -> Result<Option<Vec<String>>, StoreError> {
+pub(super) async fn some_keys(link: &Link, pattern: &str) -> Result<Option<Vec<String>>, StoreError> {
     let scan = command(&["SCAN", "0", "MATCH", pattern, "COUNT", &GONE_THROUGH.to_string()]);
     let Some(pages) = about::permitted_each(link, &scan).await? else { return Ok(None) };
     let keys = |page| redis::from_redis_value::<(String, Vec<String>)>(page).map(|(_, keys)| keys).unwrap_or_default();
     Ok(Some(pages.into_iter().flat_map(keys).collect()))
 }
 
-fn command(words: &[&str]) -> Cmd {
+pub(super) fn command(words: &[&str]) -> Cmd {
     let mut command = Cmd::new();
     command.arg(words);
     command

@@ -140,7 +140,7 @@ mod tests {
         Keeping { level, source, replicas, has_waitaof: false }
     }
 
-    const NOTHING: Wanted = Wanted { level: None, replicas: 1 };
+    const NOTHING: Wanted = Wanted { level: None, replicas: 1, must_keep: false };
 
     #[test]
     fn only_noeviction_loses_nothing() {
@@ -163,11 +163,15 @@ mod tests {
 
     #[test]
     fn durability_is_judged_against_what_was_asked_for() {
-        let always = Wanted { level: Some(Durability::Always), replicas: 1 };
+        let always = Wanted { level: Some(Durability::Always), replicas: 1, must_keep: false };
         for (keeping, wanted, verdict) in [
             (kept(Durability::Everysec, Source::Read, Some(0)), NOTHING, Verdict::Ok),
             (kept(Durability::Memory, Source::Read, Some(0)), NOTHING, Verdict::Fail),
-            (kept(Durability::Memory, Source::Read, Some(0)), Wanted { level: Some(Durability::Memory), replicas: 1 }, Verdict::Warn),
+            (
+                kept(Durability::Memory, Source::Read, Some(0)),
+                Wanted { level: Some(Durability::Memory), replicas: 1, must_keep: false },
+                Verdict::Warn,
+            ),
             (kept(Durability::Everysec, Source::Assumed, Some(0)), NOTHING, Verdict::Warn),
             (kept(Durability::Everysec, Source::Read, Some(0)), always, Verdict::Fail),
             (kept(Durability::Always, Source::Read, Some(0)), always, Verdict::Ok),
@@ -187,7 +191,7 @@ mod tests {
     fn replicas_that_lag_or_lack_or_would_be_emptied_are_told() {
         const IN_STEP: &str = "slave0:ip=a,port=1,state=online,offset=1,lag=0";
         const BEHIND: &str = "slave0:ip=a,port=1,state=online,offset=1,lag=60";
-        let two = Wanted { level: Some(Durability::Replicated), replicas: 2 };
+        let two = Wanted { level: Some(Durability::Replicated), replicas: 2, must_keep: false };
         let everysec = |replicas| kept(Durability::Everysec, Source::Read, Some(replicas));
         for (info, keeping, wanted, verdict) in [
             ("", everysec(0), NOTHING, Verdict::Ok),

@@ -7,6 +7,7 @@ mod loss;
 mod past;
 mod rights;
 mod server;
+mod size;
 mod strain;
 mod topology;
 
@@ -70,8 +71,10 @@ async fn look(
     checks.extend(strain::machine(options));
     checks.push(rights::commands(link, options).await?);
     checks.push(rights::keys(link, options).await?);
+    checks.push(rights::keys_of_locks_and_batches(link, options).await?);
     checks.push(rights::scripts(link).await?);
     checks.push(kinds::locks(link).await?);
+    checks.push(size::own_keys(link, options).await?);
     checks.extend(content::checks(link, options, clock).await?);
     Ok(keeping.grant(wanted).ok())
 }
@@ -117,6 +120,7 @@ pub async fn admit(options: &RedisOptions, demand: Demand) -> Result<Vec<Check>,
     if demand == Demand::Keeps {
         checks.push(loss::memory(&about));
         checks.extend([rights::commands(&link, options).await?, rights::keys(&link, options).await?, rights::scripts(&link).await?]);
+        checks.push(rights::keys_of_locks_and_batches(&link, options).await?);
     }
     let must_not_fail = demand.must_not_fail(wanted);
     let refused = checks.iter().filter(|check| check.verdict == Verdict::Fail && must_not_fail.contains(&check.name));

@@ -47,7 +47,7 @@ async fn is_refused(link: &Link, command: &AclCommand, trial: &str, key: &str, c
     replies.try_fold(false, |refused, reply| Ok(refused | refusal(&reply?).is_some_and(|refusal| is_about_rights(&refusal))))
 }
 
-/// Every pattern of keys, by removing one of each that is not there; and the channel, by listening to it.
+/// The patterns of keys that every server needs, by removing one of each that is not there; and the channel, by listening to it.
 pub(crate) async fn keys(link: &Link, options: &RedisOptions) -> Result<Check, StoreError> {
     let examples = [
         "function:stream:towpath-doctor:nobody".to_owned(),
@@ -57,12 +57,7 @@ pub(crate) async fn keys(link: &Link, options: &RedisOptions) -> Result<Check, S
         format!("{}:calls:{{function:stream:towpath-doctor:nobody}}", options.prefix),
         format!("{}:probe:{{doctor}}", options.prefix),
     ];
-    let mut refused = Vec::new();
-    for key in examples {
-        if about::permitted(link, Cmd::new().arg("DEL").arg(&key)).await?.is_none() {
-            refused.push(key);
-        }
-    }
+    let mut refused = out_of_reach(link, examples).await?;
     if let Err(error) = link.subscribed(&channel(options)).await {
         if !matches!(error, StoreError::Unavailable(StoreTrouble::NotAllowed(_))) {
             return Err(error);
@@ -73,6 +68,35 @@ pub(crate) async fn keys(link: &Link, options: &RedisOptions) -> Result<Check, S
         return Ok(Check::ok("keys", format!("function:*, n8n-ratelimit-*, {0}:* and the channels {0}:* can be reached", options.prefix)));
     }
     Ok(Check::fail("keys", format!("this user cannot reach {}", refused.join(", ")), GRANT))
+}
+
+/// The patterns of keys of locks and of batches, which a server without either does not need.
+pub(crate) async fn keys_of_locks_and_batches(link: &Link, options: &RedisOptions) -> Result<Check, StoreError> {
+    const NAME: &str = "keys of locks and batches";
+    let locks = ["n8n-lock-towpath-doctor".to_owned(), format!("{}:{{n8n-lock-towpath-doctor}}:s", options.prefix)];
+    let batches = ["queue", "batch", "dlq"].map(|kind| format!("{kind}:towpath-doctor-nobody"));
+    let (locks, batches) = (out_of_reach(link, locks).await?, out_of_reach(link, batches).await?);
+    let lacks = [("locks", "which are refused", locks), ("batches", "which are neither gathered nor delivered", batches)];
+    let lacks: Vec<String> = lacks
+        .into_iter()
+        .filter(|(_, _, refused)| !refused.is_empty())
+        .map(|(what, then, refused)| format!("{} of {what}, {then}", refused.join(", ")))
+        .collect();
+    if lacks.is_empty() {
+        return Ok(Check::ok(NAME, "n8n-lock-*, queue:*, batch:* and dlq:* can be reached"));
+    }
+    Ok(Check::fail(NAME, format!("this user cannot reach {}", lacks.join("; nor ")), GRANT))
+}
+
+/// Those of some keys that this user must not remove.
+async fn out_of_reach(link: &Link, keys: impl IntoIterator<Item = String>) -> Result<Vec<String>, StoreError> {
+    let mut refused = Vec::new();
+    for key in keys {
+        if about::permitted(link, Cmd::new().arg("DEL").arg(&key)).await?.is_none() {
+            refused.push(key);
+        }
+    }
+    Ok(refused)
 }
 
 /// Scripts: loaded, and run under the name they were given.

@@ -17,7 +17,7 @@ fn keeping(level: Durability, source: Source, replicas: u32) -> Keeping {
 }
 
 fn wanted(level: Durability, replicas: u32) -> Wanted {
-    Wanted { level: Some(level), replicas }
+    Wanted { level: Some(level), replicas, must_keep: false }
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn what_is_given_is_named_and_what_nobody_can_see_is_believed() {
     use Durability::{Always, Everysec, Memory, Replicated};
     let grants = [
         (keeping(Always, Source::Read, 0), wanted(Everysec, 1), Always),
-        (keeping(Everysec, Source::Read, 0), Wanted { level: None, replicas: 1 }, Everysec),
+        (keeping(Everysec, Source::Read, 0), Wanted { level: None, replicas: 1, must_keep: false }, Everysec),
         (keeping(Memory, Source::Read, 0), wanted(Memory, 1), Memory),
         (keeping(Everysec, Source::Assumed, 0), wanted(Always, 1), Always),
         (keeping(Everysec, Source::Read, 2), wanted(Replicated, 2), Replicated),
@@ -95,7 +95,7 @@ fn words(command: &Cmd) -> String {
 #[test]
 fn only_replicated_makes_a_write_wait_and_for_disks_only_where_they_are_fast() {
     let sent = |kept: Keeping, wanted: Wanted| {
-        let guarantee = Guarantee::new(wanted, kept).unwrap();
+        let guarantee = Guarantee::new(wanted, kept, true).unwrap();
         guarantee.commands_after_write("mark").iter().map(words).collect::<Vec<_>>()
     };
     let everysec = keeping(Durability::Everysec, Source::Read, 2);
@@ -108,7 +108,7 @@ fn only_replicated_makes_a_write_wait_and_for_disks_only_where_they_are_fast() {
 
 #[test]
 fn fewer_confirmations_than_asked_for_are_never_a_success() {
-    let guarantee = Guarantee::new(wanted(Durability::Replicated, 2), keeping(Durability::Everysec, Source::Read, 2)).unwrap();
+    let guarantee = Guarantee::new(wanted(Durability::Replicated, 2), keeping(Durability::Everysec, Source::Read, 2), true).unwrap();
     let both = |own, replicas| Value::Array(vec![Value::Int(own), Value::Int(replicas)]);
     for enough in [Value::Int(2), Value::Int(3), both(1, 2)] {
         assert_eq!(guarantee.judge(&[enough]), Ok(Durability::Replicated));
@@ -125,10 +125,29 @@ fn fewer_confirmations_than_asked_for_are_never_a_success() {
 }
 
 #[test]
-fn a_server_that_came_back_with_less_is_no_longer_vouched_for() {
-    let guarantee = Guarantee::new(wanted(Durability::Always, 1), keeping(Durability::Always, Source::Read, 0)).unwrap();
-    assert_eq!(guarantee.judge(&[]), Ok(Durability::Always));
+fn a_server_that_came_back_with_less_takes_nothing_new_and_what_ends_there_names_the_lower_level() {
+    let guarantee = Guarantee::new(wanted(Durability::Always, 1), keeping(Durability::Always, Source::Read, 0), true).unwrap();
+    assert_eq!((guarantee.judge(&[]), guarantee.admit()), (Ok(Durability::Always), Ok(())));
     *guarantee.keeping.write().unwrap() = keeping(Durability::Memory, Source::Read, 0);
-    assert_eq!(guarantee.level(), Durability::Memory);
-    assert!(matches!(guarantee.judge(&[]), Err(StoreError::Unknown(text)) if text.contains("'memory'")));
+    assert_eq!((guarantee.level(), guarantee.judge(&[])), (Durability::Memory, Ok(Durability::Memory)));
+    let refused = guarantee.admit();
+    assert!(
+        matches!(&refused, Err(StoreError::Unavailable(StoreTrouble::BelowMinimum(text))) if text.contains("appendfsync always")),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn new_work_is_refused_at_memory_only_if_the_operator_has_not_accepted_it_and_it_is_certain() {
+    use Durability::{Everysec, Memory};
+    let strict = Wanted { level: None, replicas: 1, must_keep: true };
+    for (kept, wanted, refuses) in [
+        (keeping(Memory, Source::Read, 0), strict, true),
+        (keeping(Memory, Source::Assumed, 0), strict, false),
+        (keeping(Everysec, Source::Read, 0), strict, false),
+        (keeping(Memory, Source::Read, 0), Wanted { level: Some(Memory), ..strict }, false),
+        (keeping(Memory, Source::Read, 0), Wanted { must_keep: false, ..strict }, false),
+    ] {
+        assert_eq!(kept.refuses_new_work(wanted).is_some(), refuses, "{kept:?} {wanted:?}");
+    }
 }

@@ -137,10 +137,18 @@ impl Entry {
         Some((self.refused_id.as_deref()?, list))
     }
 
+    /// When its caller has waited as long as it wanted.
+    pub(super) fn deadline(&self) -> Timestamp {
+        self.place.at() + self.waits()
+    }
+
+    fn waits(&self) -> Duration {
+        self.timeout.unwrap_or(TIMEOUT_DEFAULT).min(TIMEOUT_MAX)
+    }
+
     /// The call of a legacy caller, as if it had been submitted when the entry was added.
     pub(super) fn call(&self, call_id: &CallId, now: Timestamp) -> Call {
-        let timeout = self.timeout.unwrap_or(TIMEOUT_DEFAULT).min(TIMEOUT_MAX);
-        Call::submitted(call_id.clone(), self.place.at().min(now), timeout, RETAIN)
+        Call::submitted(call_id.clone(), self.place.at().min(now), self.waits(), RETAIN)
     }
 
     /// The record of that call, and its request.

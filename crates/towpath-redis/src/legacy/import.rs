@@ -19,6 +19,7 @@ use crate::calls::names::Reserved;
 use crate::calls::partition::Partition;
 use crate::calls::record::REQUEST;
 use crate::calls::sections;
+use crate::definition::read_definition;
 use crate::registry::reply::command;
 use crate::script::Args;
 use crate::store::RedisStore;
@@ -100,6 +101,7 @@ impl RedisStore {
         self.answer_refused_ids(partition, &entries).await?;
         let of_another = entries.iter().map(|entry| self.is_of_another_function(partition, entry, now));
         let of_another = try_join_all(of_another).await?;
+        let largest = if entries.is_empty() { u64::MAX } else { self.max_payload_bytes(partition).await? };
         let mut fit = Vec::with_capacity(entries.len());
         for (entry, of_another) in entries.into_iter().zip(of_another) {
             let problem = if of_another {
@@ -107,7 +109,7 @@ impl RedisStore {
             } else if !entry.is_exported && !entry.has_sound_params() {
                 Some(Failure::new("invalid_params", "the parameters of this call are not JSON"))
             } else {
-                None
+                too_large(&entry, largest)
             };
             match (problem, entry.call_id.clone()) {
                 (Some(problem), Some(call_id)) => self.refuse(partition, &entry, &call_id, problem).await?,
@@ -123,6 +125,9 @@ impl RedisStore {
         }
         let count = |letter: &str| words.iter().filter(|word| value::text(word) == Some(letter)).count();
         let came = count("N") + count("B");
+        if count("N") > 0 {
+            self.shared.legacy.note_imported(&partition.function, count("N"));
+        }
         let not_calls = count("I");
         if not_calls > 0 {
             tracing::debug!(function = %partition.function, not_calls, "entries that are not calls were acknowledged");
@@ -133,6 +138,15 @@ impl RedisStore {
             partition.note_work();
         }
         Ok(came)
+    }
+
+    /// How many bytes of parameters and input item a call of the function may have.
+    async fn max_payload_bytes(&self, partition: &Partition) -> Result<u64, StoreError> {
+        let ask = command("HGET", &[partition.keys.definition.as_str(), "definition"]);
+        let stored = self.shared.link.ask_all(&[ask]).await?.pop().unwrap_or(Value::Nil);
+        // A function that is not defined yet has the default. A definition that cannot be read is told elsewhere, and holds up no entry.
+        let limits = value::bytes(&stored).and_then(|text| read_definition(text).ok()).map(|definition| definition.limits);
+        Ok(limits.unwrap_or_default().max_payload_bytes)
     }
 
     async fn run_import(&self, partition: &Partition, entries: &[Entry], how: If, now: Timestamp) -> Result<Vec<Value>, StoreError> {
@@ -196,6 +210,16 @@ impl RedisStore {
         }
         Ok(())
     }
+}
+
+/// Why a call of a legacy caller is refused for its size, if it is.
+fn too_large(entry: &Entry, largest: u64) -> Option<Failure> {
+    let bytes = entry.bytes() as u64;
+    let is_too_large = !entry.is_exported && bytes > largest;
+    is_too_large.then(|| {
+        let says = format!("the parameters and the input item have {bytes} bytes, and the function takes {largest} (max_payload_bytes)");
+        Failure::new("payload_too_large", says)
+    })
 }
 
 /// How many of these entries one script can import.

@@ -5,17 +5,14 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use towpath_core::inspect::FunctionView;
 use towpath_core::names::{FunctionKey, FunctionName, Scope, WorkerId};
 use towpath_core::store::StoreError;
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{HEALTHY_FOR, WorkerView};
 
+use super::LEGACY;
 use super::consumers::made_at;
-use super::entry::Place;
-use super::look::items;
 use super::meta::Meta;
-use super::{CONSUMER, LEGACY};
 use crate::keys;
 use crate::registry::reply::{command, next};
 use crate::store::RedisStore;
@@ -27,49 +24,6 @@ const PAGES_MAX: usize = 20;
 const SEARCH_EVERY: Duration = Duration::from_secs(10);
 
 impl RedisStore {
-    /// Adds what waits in the stream to the view of a function. Calls that Towpath has exported are in the view already.
-    pub(crate) async fn add_legacy_backlog(&self, view: &mut FunctionView) -> Result<(), StoreError> {
-        let keys = self.shared.keys.function(&view.definition.key);
-        let field = |name: &str| command("HEXISTS", &[keys.legacy.as_str(), name]);
-        let asks = [
-            command("XINFO", &["GROUPS", keys.stream.as_str()]),
-            command("XLEN", &[&keys.stream]),
-            command("XPENDING", &[&keys.stream, &keys.group]),
-            command("ZCARD", &[&keys.exported]),
-            command("HLEN", &[&keys.legacy]),
-            field("watermark"),
-            field("pending"),
-            field("missed"),
-        ];
-        let replies = self.shared.link.ask_all(&asks).await?;
-        // A stream or a group that is not there, or a key of another type, has nothing.
-        let number = |reply: &Value| value::number(reply).and_then(|count| u64::try_from(count).ok()).unwrap_or_default();
-        let [groups, length, pending, exported, notes, fields @ ..] = &replies[..] else { return Ok(()) };
-        let about = |group: &Value, name: &str| {
-            items(group).chunks_exact(2).find(|pair| value::text(&pair[0]) == Some(name)).map(|pair| pair[1].clone())
-        };
-        let is_ours = |group: &&Value| about(group, "name").is_some_and(|name| value::text(&name) == Some(&keys.group));
-        let Some(group) = items(groups).iter().find(is_ours) else { return Ok(()) };
-        let held = items(pending).first().map(number).unwrap_or_default();
-        let consumers = items(pending).get(3).map(items).unwrap_or_default();
-        let by_towpath = consumers.iter().map(items).filter(|one| one.first().and_then(value::text) == Some(CONSUMER));
-        let by_towpath: u64 = by_towpath.filter_map(|one| one.get(1)).map(number).sum();
-        let run_for_towpath = number(notes).saturating_sub(fields.iter().map(number).sum());
-        // The server does not always know how many entries are unread: then they are those that no consumer holds.
-        let lag = about(group, "lag").as_ref().and_then(value::number).and_then(|lag| u64::try_from(lag).ok());
-        let unread = lag.unwrap_or_else(|| number(length).saturating_sub(held)).min(number(length)).saturating_sub(number(exported));
-        view.counts.queued += unread;
-        view.counts.running += held.saturating_sub(by_towpath).saturating_sub(run_for_towpath);
-        if unread > 0 {
-            let last = about(group, "last-delivered-id").as_ref().and_then(value::text).unwrap_or("0-0").to_owned();
-            let first = command("XRANGE", &[keys.stream.as_str(), &format!("({last}"), "+", "COUNT", "1"]);
-            let first = self.shared.link.ask_all(&[first]).await?.pop().unwrap_or(Value::Nil);
-            let oldest = items(&first).first().and_then(|entry| items(entry).first()).and_then(value::text).and_then(Place::read);
-            view.oldest_queued_at = view.oldest_queued_at.into_iter().chain(oldest.map(Place::at)).min();
-        }
-        Ok(())
-    }
-
     /// Healthy legacy workers of the functions that are known, by id.
     pub(crate) async fn list_legacy_workers(&self) -> Result<Vec<WorkerView>, StoreError> {
         let functions = self.functions_in_set().await?;

@@ -1,7 +1,9 @@
 //! Entries that a new group begins behind: a legacy worker destroys the group of a stream, and a legacy worker that comes makes it again at the end.
-//! Entries of legacy callers in between are imported, a bounded number with each tick.
+//! Entries of legacy callers in between are imported, a bounded number with each tick. An old entry is imported only while its own timeout runs: of
+//! one whose time is over nothing tells whether it was finished, and its caller has left.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::Cmd;
 use towpath_core::store::StoreError;
@@ -14,8 +16,13 @@ use crate::calls::partition::Partition;
 use crate::script::Args;
 use crate::store::RedisStore;
 
-/// So many missed entries are imported by one tick.
+/// So many missed entries are read at once.
 const AT_ONCE: usize = 16;
+/// One tick reads so often, as long as there is nothing to import, and stops after so many bytes.
+const READS_MAX: usize = 8;
+const BYTES_MAX: usize = 1024 * 1024;
+/// An entry of a caller that waits for the default time may be finished, or not; it is imported in any case.
+const RECENT: Duration = Duration::from_secs(300);
 
 /// Ranges of entries that were missed.
 #[derive(Clone, Default)]
@@ -60,13 +67,7 @@ impl RedisStore {
     pub(super) async fn adopt_missed(&self, partition: &Arc<Partition>, look: &Look) -> Result<(), StoreError> {
         let mut missed = look.missed.clone();
         if let Some(range) = missed.ranges.iter_mut().find(|range| range.next < range.to) {
-            let mut ask = Cmd::new();
-            ask.arg("XRANGE").arg(&partition.keys.stream).arg(format!("({}", range.next)).arg(range.to.to_string());
-            ask.arg("COUNT").arg(AT_ONCE);
-            let entries = Entry::read_all(&self.shared.link.ask(&ask).await?);
-            range.next = entries.last().filter(|_| entries.len() == AT_ONCE).map_or(range.to, |last| last.place);
-            let is_missed = |entry: &Entry| !entry.is_exported && !look.pending.contains_key(&entry.place);
-            let entries = entries.into_iter().filter(is_missed).collect();
+            let entries = self.read_missed(partition, look, range).await?;
             let entries = self.settle_answered(partition, entries).await?;
             if self.import(partition, entries, If::InStream).await? > 0 {
                 self.work_came(partition);
@@ -82,6 +83,26 @@ impl RedisStore {
         args.push(&missed.text);
         args.push(missed.write());
         self.shared.link.run_args(&MISSED, &[&partition.keys.legacy], &args).await.map(drop)
+    }
+
+    /// Some entries of a range that are to be imported. The range is shorter by what was looked at.
+    async fn read_missed(&self, partition: &Partition, look: &Look, range: &mut Range) -> Result<Vec<Entry>, StoreError> {
+        let (now, mut bytes) = (self.shared.now(), 0);
+        for _ in 0..READS_MAX {
+            let mut ask = Cmd::new();
+            ask.arg("XRANGE").arg(&partition.keys.stream).arg(format!("({}", range.next)).arg(range.to.to_string());
+            ask.arg("COUNT").arg(AT_ONCE);
+            let entries = Entry::read_all(&self.shared.link.ask(&ask).await?);
+            range.next = entries.last().filter(|_| entries.len() == AT_ONCE).map_or(range.to, |last| last.place);
+            bytes += entries.iter().map(Entry::bytes).sum::<usize>();
+            let is_missed = |entry: &Entry| !entry.is_exported && !look.pending.contains_key(&entry.place);
+            let may_be_waited_for = |entry: &Entry| now.since(entry.place.at()) <= RECENT || entry.deadline() > now;
+            let fit: Vec<Entry> = entries.into_iter().filter(|entry| is_missed(entry) && may_be_waited_for(entry)).collect();
+            if !fit.is_empty() || range.next >= range.to || bytes > BYTES_MAX {
+                return Ok(fit);
+            }
+        }
+        Ok(Vec::new())
     }
 }
 

@@ -15,7 +15,8 @@
 //! | `tend`, `look`, `consumers` | the stream of one function: what is looked at, what is taken over, which consumers are gone |
 //! | `fate` | what became of exported calls |
 //! | `missed` | entries that a new group begins behind |
-//! | `lists` | legacy workers, their functions and what waits for them, for people |
+//! | `lists` | legacy workers and their functions, for people |
+//! | `health` | the stream of a function, for people: what waits in it, what is held |
 
 pub(crate) mod announce;
 mod answers;
@@ -24,6 +25,7 @@ mod doorbell;
 mod entry;
 mod export;
 mod fate;
+mod health;
 mod import;
 mod lists;
 mod look;
@@ -37,6 +39,7 @@ mod scripts;
 mod tend;
 mod tick;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -66,9 +69,23 @@ pub(crate) struct Legacy {
     searched: Mutex<Option<Timestamp>>,
     /// What the params of a call go through before a legacy worker gets them.
     prepare: OnceLock<Arc<dyn PrepareParams>>,
+    /// Calls made of entries of legacy callers, that were not counted yet.
+    imported: Mutex<HashMap<FunctionKey, u64>>,
 }
 
 impl Legacy {
+    /// Calls were made of entries of legacy callers.
+    fn note_imported(&self, function: &FunctionKey, count: usize) {
+        // No code that can panic runs under this lock.
+        let mut imported = self.imported.lock().unwrap_or_else(PoisonError::into_inner);
+        *imported.entry(function.clone()).or_default() += count as u64;
+    }
+
+    /// How many calls were made of entries of legacy callers since this was asked last.
+    pub(crate) fn take_imported(&self) -> Vec<(FunctionKey, u64)> {
+        std::mem::take(&mut *self.imported.lock().unwrap_or_else(PoisonError::into_inner)).into_iter().collect()
+    }
+
     /// The workers of these functions have just changed.
     pub(crate) fn forget(&self, functions: &[FunctionKey]) {
         self.peers.forget(functions);

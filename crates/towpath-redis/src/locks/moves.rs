@@ -23,6 +23,7 @@ const JUDGED_AT_MOST: usize = 8;
 
 impl RedisStore {
     pub(super) async fn acquire_lock(&self, want: &AcquireLock) -> Result<AcquireReply, StoreError> {
+        self.shared.guarantee.admit()?;
         let keys = self.lock_keys(&want.scope)?;
         if let Some(execution_id) = &want.identity.execution_id {
             self.note_execution(execution_id, &lock_member(&want.scope), want.max_hold).await?;

@@ -14,6 +14,7 @@ use crate::value;
 
 impl RedisStore {
     pub(super) async fn acquire_permit(&self, want: &AcquirePermit) -> Result<PermitReply, StoreError> {
+        self.shared.guarantee.admit()?;
         let keys = self.permit_keys(want.kind, &want.scope);
         if let Some(execution_id) = &want.execution_id {
             self.note_execution(execution_id, &keys.member, want.max_hold).await?;

@@ -14,7 +14,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use redis::Value;
 use towpath_core::inspect::{FunctionCounts, FunctionView};
 use towpath_core::names::{CallId, FunctionKey, FunctionName, WorkerId};
-use towpath_core::store::StoreError;
+use towpath_core::store::{StoreError, StoreTrouble};
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR};
 
@@ -293,6 +293,11 @@ impl RedisStore {
         let view = |function: FunctionKey| async move {
             match self.view_function(&function).await {
                 // One function's trouble hides no other.
+                Err(error @ StoreError::Unavailable(StoreTrouble::WrongType(_))) => {
+                    self.shared.pass_over(&self.partition(&function).keys.definition, b"", &error);
+                    let error = self.explain(&self.partition(&function), error).await;
+                    Ok(Ok(Some(self.view_in_trouble(&function, &error).await)))
+                }
                 Err(error) if self.shared.is_local(&error) => {
                     self.shared.pass_over(&self.partition(&function).keys.definition, b"", &error);
                     Ok(if is_odd(&error) { Ok(None) } else { Err(error) })
@@ -338,10 +343,27 @@ impl RedisStore {
         for shard in shards {
             let Some(of_shard) = self.view_partition(&shard).await? else { continue };
             view.counts = view.counts.plus(of_shard.counts);
+            view.problems.extend(of_shard.problems);
             view.oldest_queued_at = [view.oldest_queued_at, of_shard.oldest_queued_at].into_iter().flatten().min();
         }
         self.add_legacy_backlog(&mut view).await?;
         Ok(Some(view))
+    }
+
+    /// What can be shown of a function one of whose keys holds something else.
+    async fn view_in_trouble(&self, function: &FunctionKey, error: &StoreError) -> FunctionView {
+        let ask = command("HGET", &[self.shared.keys.function(function).definition.as_str(), "definition"]);
+        let stored = self.shared.link.ask(&ask).await.and_then(read::<Option<Vec<u8>>>).ok().flatten();
+        let definition = stored.and_then(|text| read_definition(&text).ok());
+        FunctionView {
+            definition: definition.unwrap_or_else(|| FunctionDefinition::new(function.clone())),
+            counts: FunctionCounts::default(),
+            workers: 0,
+            healthy_workers: 0,
+            oldest_queued_at: None,
+            stream: None,
+            problems: vec![error.to_string()],
+        }
     }
 
     async fn view_partition(&self, partition: &Partition) -> Result<Option<FunctionView>, StoreError> {
@@ -374,12 +396,18 @@ impl RedisStore {
         let workers = workers.into_iter().filter_map(|(worker, heard)| Some((String::from_utf8(worker).ok()?, heard)));
         let workers: Vec<(String, f64)> = workers.collect();
         let oldest: Vec<(Vec<u8>, Vec<u8>)> = next(&mut parts)?;
+        let wrong: Vec<(String, String, String)> = next(&mut parts)?;
+        let problem = |(key, kind, wanted): &(String, String, String)| {
+            format!("the key {key} is a {kind} and should be a {wanted}: look at it, then rename or delete it. Other functions go on")
+        };
         Ok(Some(FunctionView {
             definition: read_definition(&definition).map_err(|error| of_key(error, &keys.definition))?,
             counts: read_counts(&counts),
             workers: workers.len() as u64,
             healthy_workers: self.count_healthy(workers).await?,
             oldest_queued_at: oldest.into_iter().filter_map(|(id, record)| submitted_at(&id, record)).min(),
+            stream: None,
+            problems: wrong.iter().map(problem).collect(),
         }))
     }
 }

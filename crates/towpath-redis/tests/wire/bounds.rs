@@ -66,6 +66,58 @@ async fn a_long_history_is_not_given_to_a_legacy_worker() {
     }
 }
 
+/// An entry of the past with a timeout of its own.
+fn entry_ago(rig: &Rig, id: &str, ago_ms: u64, timeout_ms: u64) {
+    let place = format!("{}-0", rig.now_ms() - ago_ms);
+    let (list, timeout) = (reply_list(id), timeout_ms.to_string());
+    rig.cli(&["XADD", STREAM, &place, "callId", id, "params", "{\"a\":2,\"b\":40}", "responseChannel", &list, "timeout", &timeout]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_entry_is_run_while_its_own_timeout_runs_and_removed_when_that_is_over() {
+    for watermark in [None, Some(100 * MINUTE_MS)] {
+        let rig = Rig::start();
+        // An hour of history whose callers have left, and among it one that waits for two hours; the last one is answered already.
+        entry_ago(&rig, "over", 90 * MINUTE_MS, 10 * MINUTE_MS);
+        entry_ago(&rig, "waits", 60 * MINUTE_MS, 120 * MINUTE_MS);
+        add_entries(&rig, &(rig.now_ms() - 50 * MINUTE_MS).to_string(), 300, 1);
+        entry_ago(&rig, "answered", 8 * MINUTE_MS, 120 * MINUTE_MS);
+        rig.cli(&["SET", "function:response:sent:answered", "1"]);
+        entry_ago(&rig, "waits-too", 7 * MINUTE_MS, 120 * MINUTE_MS);
+        if let Some(ago) = watermark {
+            rig.cli(&["HSET", &own("legacy"), "watermark", &format!("{}-0", rig.now_ms() - ago)]);
+        }
+        let towpath = rig.towpath().await;
+        let ours = Ours::new();
+        let runs = ours.runs.clone();
+        let _worker = ours.start(&towpath).await;
+        assert_eq!(rig.legacy_answer("waits")["data"]["sum"], 42, "watermark {watermark:?}");
+        assert_eq!(rig.legacy_answer("waits-too")["data"]["sum"], 42);
+        until("the rest is removed", SOON, || rig.cli(&["XLEN", STREAM]) == "0");
+        assert_eq!(runs.ids(), ["waits", "waits-too"], "each once, and nothing else");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_is_too_large_is_answered_with_an_error_and_never_delivered() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let ours = Ours::new();
+    let runs = ours.runs.clone();
+    let _worker = ours.start(&towpath).await;
+    const ADD_LARGE: &str = "local params = '{\"c\":\"' .. string.rep('x', 1100000) .. '\"}'
+        redis.call('XADD', KEYS[1], '*', 'callId', 'large', 'params', params, 'responseChannel', 'function:response:large')";
+    rig.cli(&["EVAL", ADD_LARGE, "1", STREAM]);
+    let answer = rig.legacy_answer("large");
+    assert_eq!(answer["success"], false, "{answer}");
+    assert!(answer["error"].as_str().is_some_and(|error| error.contains("max_payload_bytes") && error.contains("1048576")), "{answer}");
+    rig.legacy_entry("small", &[]);
+    assert_eq!(rig.legacy_answer("small")["data"]["sum"], 42);
+    assert_eq!(runs.ids(), ["small"]);
+    let view = towpath.store().call(&"large".parse().expect("an id")).await.expect("the server is there").expect("its outcome is kept");
+    assert_eq!(view.call.state.as_str(), "failed");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_is_not_set_backwards_under_a_worker_that_reads_from_it() {
     let rig = Rig::start();

@@ -252,3 +252,17 @@ async fn a_legacy_caller_is_told_which_parameter_is_missing_and_its_call_never_r
     rig.cli(&["XADD", STREAM, "*", "callId", "call-2", "params", "{\"a\":2}", "responseChannel", &reply_list("call-2")]);
     assert_eq!(rig.legacy_answer("call-2")["data"], json!({"a": 2, "b": 40}));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_made_of_entries_are_counted_once_by_function() {
+    let rig = Rig::start();
+    let towpath = rig.towpath().await;
+    let _worker = Ours::new().start(&towpath).await;
+    for id in ["one", "two"] {
+        rig.legacy_entry(id, &[]);
+        assert_eq!(rig.legacy_answer(id)["data"]["sum"], 42);
+    }
+    let imported = towpath.store().take_imported();
+    assert_eq!(imported.iter().map(|(function, count)| (function.name.as_str(), *count)).collect::<Vec<_>>(), [(ADD, 2)]);
+    assert_eq!(towpath.store().take_imported(), [], "they were told");
+}

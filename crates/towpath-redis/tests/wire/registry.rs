@@ -111,6 +111,11 @@ async fn legacy_workers_their_functions_and_what_waits_for_them_are_listed() {
     assert_eq!(function.definition.key.name.as_str(), ADD);
     assert_eq!((function.counts.queued, function.counts.running), (2, 1), "{function:?}");
     assert!(function.oldest_queued_at.is_some() && function.healthy_workers == 1, "{function:?}");
+    let stream = function.stream.as_ref().expect("legacy peers use it");
+    assert_eq!((stream.length, stream.pending), (3, 1), "{stream:?}");
+    assert!(stream.oldest_at.is_some() && stream.oldest_at == stream.oldest_pending_at, "the first is held: {stream:?}");
+    let [group] = &stream.groups[..] else { panic!("{stream:?}") };
+    assert_eq!((group.name.as_str(), group.pending, group.lag), (GROUP, 1, Some(2)), "{group:?}");
     let workers = towpath.store().workers().await.expect("the server is there");
     let [listed] = &workers[..] else { panic!("{workers:?}") };
     assert_eq!((listed.kind.as_str(), listed.healthy), ("legacy", true));

@@ -5,7 +5,7 @@ use comfy_table::Cell;
 use towpath_core::call::{Backoff, RetryPolicy};
 use towpath_core::worker::FunctionLimits;
 use towpath_server::http::wire::functions::{
-    DefineBody, FunctionBody, FunctionList, LimitsBody, RateBody, RetryBody, ScopeQuery, TargetBody,
+    DefineBody, FunctionBody, FunctionList, LimitsBody, RateBody, RetryBody, ScopeQuery, StreamBody, StreamGroupBody, TargetBody,
 };
 
 use super::client::{Ask, Client, routes};
@@ -178,10 +178,25 @@ fn facts(function: &FunctionBody) -> Vec<(&'static str, String)> {
     ];
     facts.push(("calls", calls.map(|(number, state)| format!("{number} {state}")).join(", ")));
     facts.extend(function.oldest_queued_age_ms.map(|ms| ("oldest queued", age(ms))));
+    facts.extend(function.stream.as_ref().and_then(stream).map(|text| ("legacy stream", text)));
+    facts.extend(function.problems.iter().map(|problem| ("problem", problem.clone())));
     facts.push(("retries", retries(&function.retry)));
     facts.push(("limits", limits(&function.limits)));
     facts.extend(function.parameters.as_ref().map(|parameters| ("parameters", json_text::pretty(parameters.get()))));
     facts
+}
+
+/// How the stream of legacy peers is; `None` when no peer uses it.
+fn stream(stream: &StreamBody) -> Option<String> {
+    let is_used =
+        stream.length > 0 || stream.pending > 0 || stream.groups.iter().any(|group| group.consumers > 0) || stream.groups.len() > 1;
+    let old = |ms: Option<u64>| ms.map_or_else(String::new, |ms| format!(", the oldest {} old", age(ms)));
+    let group = |group: &StreamGroupBody| format!("{} ({} consumers, {} pending)", group.name, group.consumers, group.pending);
+    let groups = stream.groups.iter().map(group).collect::<Vec<_>>().join(", ");
+    is_used.then(|| {
+        let (entries, pending) = (old(stream.oldest_age_ms), old(stream.oldest_pending_age_ms));
+        format!("{} entries{entries}; {} read and not finished{pending}; groups: {groups}", stream.length, stream.pending)
+    })
 }
 
 fn retries(policy: &RetryPolicy) -> String {

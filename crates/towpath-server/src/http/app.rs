@@ -19,6 +19,7 @@ use super::routes::Permission;
 use super::standing::Standing;
 use super::turns::Paced;
 use crate::batches::EloRoutes;
+use crate::doctor::Doctor;
 use crate::metrics::Metrics;
 use crate::push::{Pushed, TargetPolicy};
 use crate::settings::Settings;
@@ -37,6 +38,7 @@ struct Inner {
     metrics: Arc<Metrics>,
     drain: Drain,
     probe: Probe,
+    doctor: Doctor,
     roster: Roster,
     standing: Standing,
     paced: Paced,
@@ -59,6 +61,7 @@ impl App {
             metrics,
             drain: Drain::default(),
             probe: Probe::default(),
+            doctor: Doctor::new(settings),
             roster: Roster::default(),
             standing: Standing::default(),
             paced: Paced::default(),
@@ -111,6 +114,10 @@ impl App {
 
     pub(crate) fn probe(&self) -> &Probe {
         &self.0.probe
+    }
+
+    pub(crate) fn doctor(&self) -> &Doctor {
+        &self.0.doctor
     }
 
     pub(crate) fn roster(&self) -> &Roster {

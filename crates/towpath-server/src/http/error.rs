@@ -140,7 +140,7 @@ fn default_retry_after(code: Code) -> Option<Duration> {
         Code::Overloaded | Code::LockQueueFull | Code::BatcherFull | Code::OverloadedServer | Code::StoreUnavailable => {
             Some(Duration::from_secs(1))
         }
-        Code::Draining | Code::StoreFull | Code::StoreReadonly => Some(Duration::from_secs(5)),
+        Code::Draining | Code::StoreFull | Code::StoreReadonly | Code::DurabilityBelowMinimum => Some(Duration::from_secs(5)),
         _ => None,
     }
 }
@@ -238,6 +238,7 @@ impl From<StoreError> for ApiError {
             StoreError::Unavailable(StoreTrouble::ReadOnly(_)) => Code::StoreReadonly,
             StoreError::Unavailable(StoreTrouble::Broken(_)) => Code::StoreBroken,
             StoreError::Unavailable(StoreTrouble::NotDurable(_)) => Code::DurabilityNotReached,
+            StoreError::Unavailable(StoreTrouble::BelowMinimum(_)) => Code::DurabilityBelowMinimum,
             StoreError::Unavailable(StoreTrouble::NotAllowed(_)) => Code::StoreNotAllowed,
             StoreError::Unavailable(StoreTrouble::WrongType(_)) => Code::StoreWrongType,
             StoreError::Unavailable(_) => Code::StoreUnavailable,

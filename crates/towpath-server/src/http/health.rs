@@ -18,6 +18,8 @@ use super::wire::health::HealthBody;
 
 /// A call that waits longer than this for a worker is worth a word.
 const LONG_WAIT: Duration = Duration::from_secs(60);
+/// A legacy worker that holds an entry for longer than legacy callers wait by default is worth a word.
+const LONG_HELD: Duration = Duration::from_secs(300);
 
 /// Say that the process answers
 ///
@@ -109,6 +111,14 @@ fn problems(view: &FunctionView, now: towpath_core::time::Timestamp) -> Vec<Stri
     } else if waited > LONG_WAIT {
         found.push(format!("a call of '{name}' has waited for {} s: start more workers or raise their concurrency", waited.as_secs()));
     }
+    found.extend(view.problems.iter().map(|problem| format!("'{name}': {problem}")));
+    if let Some(stream) = &view.stream {
+        let held = stream.oldest_pending_at.map(|at| now.since(at)).filter(|held| *held > LONG_HELD);
+        found.extend(held.map(|held| {
+            let advice = "is its legacy worker alive?";
+            format!("an entry in the stream of '{name}' was written {} s ago, read, and not finished: {advice}", held.as_secs())
+        }));
+    }
     if counts.dead > 0 {
         found.push(format!("'{name}' has {} dead letters: look at them with `towpath dlq`", counts.dead));
     }
@@ -128,6 +138,7 @@ pub(crate) async fn metrics(State(app): State<App>) -> Result<impl IntoResponse,
         batches.push((known.name.clone(), app.towpath().batch(&known.name).counts().await?));
     }
     app.metrics().batches().set(&batches);
+    app.metrics().count_imported(&app.store().take_imported());
     let text = app.metrics().render(&functions, app.clock().now());
     Ok(([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text))
 }

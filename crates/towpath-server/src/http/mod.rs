@@ -12,6 +12,7 @@ pub mod codes;
 mod config;
 pub(crate) mod convert;
 mod dead_letters;
+mod doctor;
 pub(crate) mod drain;
 mod elo;
 mod error;

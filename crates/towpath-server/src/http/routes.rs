@@ -14,7 +14,7 @@ use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
 use super::app::App;
-use super::{batches, calls, config, dead_letters, elo, functions, health, limits, locks, openapi, workers};
+use super::{batches, calls, config, dead_letters, doctor, elo, functions, health, limits, locks, openapi, workers};
 
 /// What a route lets its caller do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +106,7 @@ fn table() -> Vec<(Permission, UtoipaMethodRouter<App>)> {
         (Admin, routes!(elo::clear_dlq)),
         (Public, routes!(elo::health)),
         (Read, routes!(health::health)),
+        (Read, routes!(doctor::doctor)),
         (Public, routes!(health::healthz)),
         (Public, routes!(health::readyz)),
         (Read, routes!(health::metrics)),

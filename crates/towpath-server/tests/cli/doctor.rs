@@ -4,6 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
+use towpath_redis_testing::RedisServer;
+
 use crate::support::{Server, run, towpath};
 
 fn finding<'a>(report: &'a Value, check: &str) -> &'a Value {
@@ -88,4 +90,70 @@ fn a_folder_that_does_not_exist_is_not_made() {
     let report = server.run(&["doctor", "--json", "--data", "elsewhere"]).json();
     assert_eq!(finding(&report, "folder")["level"], "info");
     assert!(!server.path("elsewhere").exists());
+}
+
+#[test]
+fn the_server_examines_its_own_store_whatever_is_chosen_here() {
+    const PASSWORD: &str = "hunter2";
+    let redis = RedisServer::build().append_only("everysec").line("maxmemory 100mb").password(PASSWORD).start();
+    let url = redis.url().replace("://", &format!("://:{PASSWORD}@"));
+    let server = Server::start_with(tempfile::tempdir().unwrap(), &["serve", "--store", &url, "--listen", "127.0.0.1:0"]);
+    // Another folder, where an embedded store would be chosen.
+    let elsewhere = Server::start();
+    let mut command = elsewhere.command(&["doctor", "--json"]);
+    command.env("TOWPATH_SERVER", &server.url);
+    let ran = run(command);
+    let report = ran.json();
+    let choice = finding(&report, "choice")["message"].as_str().unwrap();
+    assert!(choice.starts_with(&redis.url()) && choice.contains(&server.url), "{choice}");
+    assert!(finding(&report, "connection")["message"].as_str().unwrap().contains(&redis.url()));
+    assert!(finding(&report, "size")["message"].as_str().unwrap().contains("key(s)"), "{report}");
+    let address = server.url.trim_start_matches("http://");
+    assert!(finding(&report, "listen")["message"].as_str().unwrap().contains(address), "{report}");
+    assert!(report["power_cut"].as_str().unwrap().contains("up to about 2 s"), "{report}");
+    let checks: Vec<&str> = report["checks"].as_array().unwrap().iter().map(|finding| finding["check"].as_str().unwrap()).collect();
+    assert!(!checks.contains(&"folder") && !checks.contains(&"fsync"), "nothing here is looked at: {checks:?}");
+    assert!(!ran.stdout.contains(PASSWORD) && !ran.stderr.contains(PASSWORD));
+
+    // A store that is named is looked at, whatever the server uses.
+    let mut command = elsewhere.command(&["doctor", "--json", "--data", "elsewhere"]);
+    command.env("TOWPATH_SERVER", &server.url);
+    let report = run(command).json();
+    assert!(finding(&report, "choice")["message"].as_str().unwrap().contains("named on the command line"), "{report}");
+    assert_eq!(finding(&report, "folder")["level"], "info");
+}
+
+#[test]
+fn functions_and_policies_that_are_named_and_missing_are_failures_on_both_stores() {
+    let redis = RedisServer::build().append_only("everysec").line("maxmemory 100mb").start();
+    let on_redis = ["serve", "--store", &redis.url(), "--listen", "127.0.0.1:0"];
+    for server in [Server::start(), Server::start_with(tempfile::tempdir().unwrap(), &on_redis)] {
+        server.run(&["functions", "define", "paced", "--rate", "calm"]).exits(0);
+        server.run(&["batch", "settings", "orders", "--set", r#"key=["customer"]"#, "--set", r#"target={"function":"nowhere"}"#]).exits(0);
+        let report = server.run(&["doctor", "--json"]).exits(2).json();
+        let says = |check: &str| -> Vec<String> {
+            let checks =
+                report["checks"].as_array().unwrap().iter().filter(|finding| finding["check"] == check && finding["level"] == "fail");
+            checks.map(|finding| finding["message"].as_str().unwrap().to_owned()).collect()
+        };
+        assert!(matches!(&says("batches")[..], [one] if one.contains("'orders'") && one.contains("'nowhere'")), "{report}");
+        assert!(matches!(&says("rates")[..], [one] if one.contains("'paced'") && one.contains("'calm'")), "{report}");
+
+        server.run(&["functions", "define", "nowhere"]).exits(0);
+        server.run(&["limit", "put", "paced", "--policy", "calm", "--rule", "r=gcra:10/1s"]).exits(0);
+        let report = server.run(&["doctor", "--json"]).json();
+        assert_eq!(finding(&report, "names")["level"], "ok", "{report}");
+    }
+}
+
+#[test]
+fn without_a_server_names_that_lead_nowhere_are_found_in_the_store() {
+    let server = Server::start();
+    server.run(&["functions", "define", "paced", "--rate", "calm"]).exits(0);
+    let (folder, address) = server.crash();
+    let mut command = towpath(folder.path());
+    command.args(["doctor", "--json", "--server", &format!("http://{address}")]);
+    let report = run(command).exits(2).json();
+    assert!(finding(&report, "rates")["message"].as_str().unwrap().contains("'calm'"), "{report}");
+    assert!(finding(&report, "size")["message"].as_str().unwrap().contains("KiB"), "{report}");
 }

@@ -8,14 +8,17 @@ mod backlog;
 #[path = "../cli/crash/batches/mod.rs"]
 mod batch_histories;
 mod batches;
+mod batches_away;
 #[path = "../cli/crash/caller.rs"]
 mod caller;
 #[path = "../cli/crash/careless.rs"]
 mod careless;
 mod crowd;
 mod drainers;
+mod durability;
 mod failover;
 mod full;
+mod in_trouble;
 mod killed;
 mod legacy_params;
 mod paced;

@@ -209,7 +209,7 @@ struct Taken {
 }
 
 fn to_submit(towpath: &Towpath, call: NewCall, timeout: Duration, retain: Duration) -> SubmitCall {
-    let fresh = call.call_id.is_none();
+    let (fresh, continues) = (call.call_id.is_none(), call.continues || call.parent.is_some());
     SubmitCall {
         call_id: call.call_id.unwrap_or_else(|| CallId::for_function(&towpath.ids().call_id(), &call.function)),
         request: CallRequest {
@@ -226,6 +226,7 @@ fn to_submit(towpath: &Towpath, call: NewCall, timeout: Duration, retain: Durati
         fail_without_workers: call.fail_without_workers,
         fresh,
         before: call.before,
+        continues,
     }
 }
 

@@ -446,6 +446,7 @@ fn submit_of(function: &str, params: &str) -> SubmitCall {
         fail_without_workers: false,
         fresh: false,
         before: AttemptsBefore::default(),
+        continues: false,
     }
 }
 

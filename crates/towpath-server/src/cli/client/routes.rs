@@ -20,6 +20,7 @@ pub(crate) const CALLS: &str = "/v1/calls";
 pub(crate) const CONFIG: &str = "/v1/config";
 pub(crate) const LIMITS: &str = "/v1/limits";
 pub(crate) const HEALTH: &str = "/v1/health";
+pub(crate) const DOCTOR: &str = "/v1/doctor";
 pub(crate) const DEAD_LETTERS: &str = "/v1/dead-letters";
 pub(crate) const DEAD_LETTERS_REPLAY: &str = "/v1/dead-letters:replay";
 pub(crate) const DEAD_LETTERS_DROP: &str = "/v1/dead-letters:drop";

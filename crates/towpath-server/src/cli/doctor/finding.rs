@@ -1,56 +1,11 @@
-//! What the doctor found, and what to do about it.
+//! The doctor's report: all findings, as people or programs read them.
 
 use clap::builder::styling::{AnsiColor, Style};
 use serde::Serialize;
+use towpath_server::doctor::{Finding, Level};
 
 use crate::cli::exit::Exit;
 use crate::cli::output::Output;
-
-/// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Level {
-    /// As it should be.
-    Ok,
-    /// Worth knowing.
-    Info,
-    /// Works, but something should be done.
-    Warn,
-    /// Does not work, or does not keep its promises.
-    Fail,
-}
-
-/// The result of one check.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Finding {
-    /// Which check.
-    pub(crate) check: &'static str,
-    /// How bad it is.
-    pub(crate) level: Level,
-    /// What was seen.
-    pub(crate) message: String,
-    /// What to do.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) advice: Option<String>,
-}
-
-impl Finding {
-    pub(crate) fn ok(check: &'static str, message: impl Into<String>) -> Self {
-        Self { check, level: Level::Ok, message: message.into(), advice: None }
-    }
-
-    pub(crate) fn info(check: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { check, level: Level::Info, message: message.into(), advice: Some(advice.into()) }
-    }
-
-    pub(crate) fn warn(check: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { check, level: Level::Warn, message: message.into(), advice: Some(advice.into()) }
-    }
-
-    pub(crate) fn fail(check: &'static str, message: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { check, level: Level::Fail, message: message.into(), advice: Some(advice.into()) }
-    }
-}
 
 /// All findings, and first of all what a power cut would cost.
 #[derive(Debug, Serialize)]

@@ -1,9 +1,7 @@
 //! `towpath doctor`: looks at everything, and says for each thing what to do.
 
-mod disk;
+mod acl;
 mod finding;
-mod folder;
-mod redis;
 mod server;
 
 use std::net::SocketAddr;
@@ -11,12 +9,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use towpath_core::store::Durability;
+use towpath_server::doctor::folder::Place;
+use towpath_server::doctor::{Examined, Finding};
 use towpath_server::http::wire::health::HealthBody;
 use towpath_server::settings::store::{StoreChoice, StoreSource};
 use towpath_server::settings::{LISTEN_DEFAULT, Settings};
 
-use self::finding::{Finding, Report};
-use self::folder::Place;
+use self::finding::Report;
 use self::server::Checked;
 use super::client::Client;
 use super::exit::Exit;
@@ -28,7 +27,7 @@ const EXAMPLES: &str = "\
 Exit codes: 0 fine, 1 warnings, 2 failures.
 
 Examples:
-  towpath doctor     the server at 127.0.0.1:8690 and the data in ./.towpath
+  towpath doctor     the server at 127.0.0.1:8690, which examines its own store
   towpath doctor --data /var/lib/towpath --listen 0.0.0.0:8690
   towpath doctor --store redis://10.0.0.5 --durability always
   towpath doctor --print-acl     the rights that a Redis user of ours needs
@@ -38,12 +37,13 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
-    /// The data folder, or the database file [default: that of --store or TOWPATH_STORE, or ./.towpath]
+    /// The data folder, or the database file [default: the store of the server that answers, or that of --store or
+    /// TOWPATH_STORE, or ./.towpath]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where the server listens, or will
-    #[arg(long, value_name = "ADDR", env = "TOWPATH_LISTEN", default_value_t = LISTEN_DEFAULT)]
-    listen: SocketAddr,
+    /// Where a server will listen [default: where the server that answers listens, or 127.0.0.1:8690]
+    #[arg(long, value_name = "ADDR", env = "TOWPATH_LISTEN", value_parser = super::words::parse_listen)]
+    listen: Option<SocketAddr>,
     /// The server is meant to be open without any key
     #[arg(long)]
     insecure_no_auth: bool,
@@ -61,56 +61,79 @@ pub(crate) async fn run(globals: &Globals, out: Output, args: DoctorArgs) -> Res
         None => globals.store_choice()?,
     };
     if args.print_acl {
-        return redis::print_acl(out, &choice.url, &args.user);
+        return acl::print_acl(out, &choice.url, &args.user);
     }
     let client = Client::to_server(globals)?;
     let Checked { mut findings, health } = server::check(&client, globals.server != DEFAULT_SERVER).await;
-    findings.push(open_door(globals, &args)?);
-    findings.push(Finding::ok("choice", format!("{}: {}", choice.shown(), choice.source)));
-    let looked = match redis::check(&choice.url, globals.durability).await {
-        Some(examined) => look_at_redis(globals, &choice, examined, health.is_some()).await,
-        None => look_at_folder(globals, &choice, health.is_some()).await,
+    // A server that answers knows its own store. A store that was named is looked at in any case.
+    let asks_server = health.is_some() && choice.source != StoreSource::Argument;
+    let looked = match if asks_server { look_by_server(&client, health.as_ref()).await } else { None } {
+        Some(mut looked) => {
+            if args.listen.is_some() {
+                looked.findings.retain(|finding| finding.check != "listen");
+                findings.push(open_door(globals, &args)?);
+            }
+            looked
+        }
+        None => {
+            findings.push(open_door(globals, &args)?);
+            findings.push(Finding::ok("choice", format!("{}: {}", choice.shown(), choice.source)));
+            look_here(globals, &choice, health.is_some()).await
+        }
     };
     findings.extend(looked.findings);
     let health = health.or(looked.health);
     let durability = looked.durability.or_else(|| health.and_then(|health| health.durability.parse().ok()));
-    let report = Report::new(power_cut(durability, &choice.url), findings);
+    let report = Report::new(power_cut(durability, &looked.store), findings);
     report.show(out);
     Ok(report.exit())
 }
 
 /// What was seen of the store.
 struct Looked {
+    store: String,
     findings: Vec<Finding>,
     health: Option<HealthBody>,
     durability: Option<Durability>,
 }
 
-async fn look_at_redis(globals: &Globals, choice: &StoreChoice, examined: redis::Examined, server_answers: bool) -> Looked {
-    let redis::Examined { mut findings, durability } = examined;
-    // A server, where there is one, has said already how the work is; a Redis that is refused cannot be opened.
-    if server_answers || durability.is_none() {
-        return Looked { findings, health: None, durability };
-    }
-    let opened = store_opens(globals, choice, false).await;
-    findings.extend(opened.findings);
-    Looked { findings, health: opened.health, durability }
+/// What the server says about its own store; `None` if it cannot, because it is of an earlier version.
+async fn look_by_server(client: &Client, health: Option<&HealthBody>) -> Option<Looked> {
+    let mut looked = match server::examine(client).await? {
+        Ok(body) => Looked {
+            durability: body.durability.as_deref().and_then(|level| level.parse().ok()),
+            findings: body.checks,
+            store: body.store,
+            health: None,
+        },
+        Err(error) => Looked {
+            findings: vec![Finding::fail("store", format!("the server did not examine it: {}", error.brief()), "look at the server's log")],
+            store: health.map(|health| health.store.clone()).unwrap_or_default(),
+            health: None,
+            durability: None,
+        },
+    };
+    looked.findings.push(Finding::ok("store", "open in the server, which has examined it"));
+    looked.findings.insert(0, Finding::ok("choice", format!("{}: the store of the server at {}", looked.store, client.server())));
+    Some(looked)
 }
 
-async fn look_at_folder(globals: &Globals, choice: &StoreChoice, server_answers: bool) -> Looked {
-    let Some(place) = Place::of_store(&choice.url) else {
-        let nothing = Finding::info("store", format!("{} has no folder to look at", choice.shown()), "checks of the disk are left out");
-        return Looked { findings: vec![nothing], health: None, durability: None };
+/// Looks at the store from here, and opens it if it can be opened.
+async fn look_here(globals: &Globals, choice: &StoreChoice, server_answers: bool) -> Looked {
+    let Examined { mut findings, durability, is_redis } = towpath_server::doctor::examine(&choice.url, globals.durability).await;
+    let mut looked = Looked { store: choice.url.clone(), findings: Vec::new(), health: None, durability };
+    // A Redis has room for many processes, and a server has said already how its work is; one that is refused cannot be opened.
+    let opens = match is_redis {
+        true => !server_answers && durability.is_some(),
+        false => Place::of_store(&choice.url).is_some_and(|place| place.exists()),
     };
-    let mut findings = folder::check(&place);
-    findings.extend(disk::check(&place.existing_folder(), place.exists()));
-    let mut health = None;
-    if place.exists() {
+    if opens {
         let opened = store_opens(globals, choice, server_answers).await;
         findings.extend(opened.findings);
-        health = opened.health;
+        looked.health = opened.health;
     }
-    Looked { findings, health, durability: None }
+    looked.findings = findings;
+    looked
 }
 
 /// What is lost when the power goes.
@@ -126,19 +149,9 @@ fn power_cut(durability: Option<Durability>, store: &str) -> &'static str {
 /// The listen address against the keys, as `serve` would judge it.
 fn open_door(globals: &Globals, args: &DoctorArgs) -> Result<Finding, Failure> {
     let api_keys = super::serve::keys(globals)?;
-    let many = api_keys.len();
-    let settings = Settings { listen: args.listen, api_keys, insecure_no_auth: args.insecure_no_auth, ..Settings::default() };
-    let public = !args.listen.ip().is_loopback();
-    Ok(match settings.check() {
-        Err(refused) => Finding::fail("listen", refused.to_string(), "set TOWPATH_API_KEYS, or listen on 127.0.0.1"),
-        Ok(()) if public && many == 0 => Finding::warn(
-            "listen",
-            format!("{} is open to everyone who reaches it", args.listen),
-            "set TOWPATH_API_KEYS and leave out --insecure-no-auth",
-        ),
-        Ok(()) if public => Finding::ok("listen", format!("{} with {many} key(s)", args.listen)),
-        Ok(()) => Finding::ok("listen", format!("{} is this machine only", args.listen)),
-    })
+    let listen = args.listen.unwrap_or(LISTEN_DEFAULT);
+    let settings = Settings { listen, api_keys, insecure_no_auth: args.insecure_no_auth, ..Settings::default() };
+    Ok(towpath_server::doctor::listen(listen, &settings))
 }
 
 /// Opens the store as a server would. That another process has it is as it should be when a server runs.
@@ -156,6 +169,7 @@ async fn store_opens(globals: &Globals, choice: &StoreChoice, server_answers: bo
         Ok(client) => {
             let mut checked = server::check(&client, true).await;
             checked.findings.retain(|finding| finding.check != "server");
+            checked.findings.extend(server::names(&client).await);
             client.close().await;
             checked.findings.insert(0, Finding::ok("store", format!("{store} opens and can be read")));
             checked

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use towpath_server::doctor::Finding;
 use towpath_server::http::wire::batches::{BatcherBody, BatcherList};
+use towpath_server::http::wire::doctor::DoctorBody;
 use towpath_server::http::wire::functions::{FunctionBody, FunctionList};
 use towpath_server::http::wire::health::HealthBody;
 
-use super::finding::Finding;
 use crate::cli::client::{Ask, Client, RequestError, routes};
 use crate::cli::words;
 
@@ -14,6 +15,9 @@ use crate::cli::words;
 const OLD: Duration = Duration::from_secs(60);
 /// A doctor does not wait long for a pulse.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// An examination measures a disk, or sends some hundred commands to a Redis.
+const EXAMINED_WITHIN: Duration = Duration::from_secs(60);
 
 /// More dead letters than anybody looks at one by one.
 const DEAD_LETTERS_MANY: u64 = 10_000;
@@ -37,6 +41,21 @@ pub(crate) async fn check(client: &Client, asked_for: bool) -> Checked {
             Checked { findings, health: Some(health) }
         }
     }
+}
+
+/// Lets the server examine its store. `None`: it is of a version that cannot.
+pub(crate) async fn examine(client: &Client) -> Option<Result<DoctorBody, RequestError>> {
+    match client.ask(Ask::get(routes::DOCTOR).within(EXAMINED_WITHIN)).await {
+        Err(RequestError::Refused { status: 404, .. }) => None,
+        answered => Some(answered),
+    }
+}
+
+/// Names that lead nowhere, of a store that was examined already.
+pub(crate) async fn names(client: &Client) -> Vec<Finding> {
+    let answered: Result<DoctorBody, RequestError> =
+        client.ask(Ask::get(&format!("{}?store=false", routes::DOCTOR)).within(EXAMINED_WITHIN)).await;
+    answered.map(|body| body.checks).unwrap_or_default()
 }
 
 fn no_answer(error: &RequestError, asked_for: bool) -> Finding {

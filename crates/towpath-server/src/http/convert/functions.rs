@@ -2,7 +2,7 @@
 
 use towpath::params::Parameters;
 use towpath_core::call::{Backoff, RetryPolicy};
-use towpath_core::inspect::FunctionView;
+use towpath_core::inspect::{FunctionView, StreamGroup, StreamView};
 use towpath_core::names::{FunctionKey, LimitScope, RuleName};
 use towpath_core::payload::Payload;
 use towpath_core::time::Timestamp;
@@ -14,7 +14,9 @@ use crate::http::bounds;
 use crate::http::codes::Code;
 use crate::http::error::{ApiError, invalid_name};
 use crate::http::wire::Json;
-use crate::http::wire::functions::{BackoffBody, BackoffKind, DefineBody, FunctionBody, LimitsBody, RateBody, RetryBody, TargetBody};
+use crate::http::wire::functions::{
+    BackoffBody, BackoffKind, DefineBody, FunctionBody, LimitsBody, RateBody, RetryBody, StreamBody, StreamGroupBody, TargetBody,
+};
 
 const DELAY_MS_DEFAULT: u64 = 2_000;
 const DELAY_MS_MAX_DEFAULT: u64 = 60_000;
@@ -121,5 +123,24 @@ pub(crate) fn function_body(view: &FunctionView, now: Timestamp) -> FunctionBody
         workers: view.workers,
         healthy_workers: view.healthy_workers,
         oldest_queued_age_ms: view.oldest_queued_at.map(|at| millis(now.since(at))),
+        stream: view.stream.as_ref().map(|stream| stream_body(stream, now)),
+        problems: view.problems.clone(),
+    }
+}
+
+fn stream_body(stream: &StreamView, now: Timestamp) -> StreamBody {
+    let age = |at: Option<Timestamp>| at.map(|at| millis(now.since(at)));
+    let group = |group: &StreamGroup| StreamGroupBody {
+        name: group.name.clone(),
+        consumers: group.consumers,
+        pending: group.pending,
+        lag: group.lag,
+    };
+    StreamBody {
+        length: stream.length,
+        oldest_age_ms: age(stream.oldest_at),
+        pending: stream.pending,
+        oldest_pending_age_ms: age(stream.oldest_pending_at),
+        groups: stream.groups.iter().map(group).collect(),
     }
 }

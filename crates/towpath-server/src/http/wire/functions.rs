@@ -164,6 +164,43 @@ pub struct FunctionBody {
     /// How long the oldest queued call has waited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_queued_age_ms: Option<u64>,
+    /// The stream that legacy peers use; only on Redis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<StreamBody>,
+    /// What keeps the function from its calls, each with what to do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+}
+
+/// The stream that legacy callers of a function write to and legacy workers read.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct StreamBody {
+    /// Entries in it, finished ones that were not removed yet included.
+    pub length: u64,
+    /// Age of the oldest entry that no worker has finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_age_ms: Option<u64>,
+    /// Entries that workers have read and not acknowledged.
+    pub pending: u64,
+    /// Age of the oldest of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_pending_age_ms: Option<u64>,
+    /// Its consumer groups.
+    pub groups: Vec<StreamGroupBody>,
+}
+
+/// A consumer group of a stream.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct StreamGroupBody {
+    /// What it is called.
+    pub name: String,
+    /// Consumers that it knows.
+    pub consumers: u64,
+    /// Entries that they have read and not acknowledged.
+    pub pending: u64,
+    /// Entries that none of them has read; absent when the server does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag: Option<u64>,
 }
 
 /// A page of functions.

@@ -7,6 +7,7 @@ pub mod config;
 pub mod count;
 pub mod dead_letters;
 pub mod decimal;
+pub mod doctor;
 pub mod error;
 pub mod functions;
 pub mod health;

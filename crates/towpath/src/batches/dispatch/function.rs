@@ -73,7 +73,7 @@ impl FunctionReceiver {
         let params = merge(&parcel.settings, &first).unwrap_or_else(|_| parcel.payload.clone());
         let call_id = CallId::new(format!("batch-{}", parcel.batch.batch_id)).map_err(CallError::InvalidName)?;
         let mut call = NewCall::new(function, params);
-        (call.call_id, call.detached) = (Some(call_id.clone()), true);
+        (call.call_id, call.detached, call.continues) = (Some(call_id.clone()), true, true);
         (call.timeout, call.retain) = (Some(KEPT), Some(KEPT));
         match self.towpath.submit(call).await {
             Ok(_taken) => {}

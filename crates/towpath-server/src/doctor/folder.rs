@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
 
-use super::finding::Finding;
+use super::Finding;
 
 /// Where the embedded store is, or would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     /// What the user named: a folder, or a database file.
-    pub(crate) named: PathBuf,
+    pub named: PathBuf,
     /// The folder whose disk matters.
-    pub(crate) folder: PathBuf,
+    pub folder: PathBuf,
 }
 
 impl Place {
     /// The place of a `sqlite:` URL; `None` for stores that have no folder.
-    pub(crate) fn of_store(url: &str) -> Option<Self> {
+    pub fn of_store(url: &str) -> Option<Self> {
         match url.strip_prefix("sqlite:")? {
             ":memory:" => None,
             path => Some(Self::of_path(Path::new(path.strip_prefix("//").unwrap_or(path)))),
@@ -35,19 +35,19 @@ impl Place {
     }
 
     /// Whether there is anything to look at.
-    pub(crate) fn exists(&self) -> bool {
+    pub fn exists(&self) -> bool {
         self.named.exists()
     }
 
     /// The folder, or the nearest one above it that exists: the disk is the same.
-    pub(crate) fn existing_folder(&self) -> PathBuf {
+    pub fn existing_folder(&self) -> PathBuf {
         let existing = self.folder.ancestors().find(|folder| !folder.as_os_str().is_empty() && folder.is_dir());
         existing.map_or_else(|| PathBuf::from("."), Path::to_owned)
     }
 }
 
 /// Existence, owner, mode, symbolic link.
-pub(crate) fn check(place: &Place) -> Vec<Finding> {
+pub(super) fn check(place: &Place) -> Vec<Finding> {
     let shown = place.named.display();
     match place.named.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -94,7 +94,7 @@ fn mode(place: &Place, found: &Metadata) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Level;
+    use super::super::Level;
     use super::*;
 
     #[test]

@@ -1,44 +1,11 @@
-//! A store on Redis: what the library's doctor found there, and the user that has just the rights that are needed.
+//! The user of a Redis that has just the rights that are needed.
 
 use serde_json::json;
-use towpath::{Check, OpenError, Verdict};
-use towpath_core::store::Durability;
+use towpath::OpenError;
 
-use super::finding::{Finding, Level};
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
-
-/// What was found in a Redis.
-pub(crate) struct Examined {
-    pub(crate) findings: Vec<Finding>,
-    /// What an acknowledgement is worth there; `None` when it cannot be asked, or gives less than was asked for.
-    pub(crate) durability: Option<Durability>,
-}
-
-/// Looks at the Redis that a URL names; `None` for other kinds of store.
-pub(crate) async fn check(store: &str, durability: Option<Durability>) -> Option<Examined> {
-    match towpath::examine(store, durability).await {
-        Ok(None) => None,
-        Ok(Some(examination)) => {
-            let findings = examination.checks.into_iter().map(finding).collect();
-            Some(Examined { findings, durability: examination.durability })
-        }
-        Err(error) => {
-            let findings = vec![Finding::fail("store", error.to_string(), "write the URL as the message says")];
-            Some(Examined { findings, durability: None })
-        }
-    }
-}
-
-fn finding(check: Check) -> Finding {
-    let level = match check.verdict {
-        Verdict::Ok => Level::Ok,
-        Verdict::Warn | Verdict::Unknown => Level::Warn,
-        Verdict::Fail => Level::Fail,
-    };
-    Finding { check: check.name, level, message: check.says, advice: check.advice }
-}
 
 /// What stands for the password, so that none is ever printed.
 const PLACEHOLDER: &str = "PASSWORD";
