@@ -67,6 +67,7 @@ fn what_is_remembered_of_a_rule_is_found_by_its_name_and_what_is_over_by_its_tim
     check(limits::UNITS, "(scope=? AND name=?)");
     check(limits::OVER, "limit_states_sweep (sweep_us<?)");
     check(limits::list::AFTER, "(noted>?)");
+    check(limits::list::SWEEP, "limit_rules_sweep (sweep_us<?)");
 }
 
 #[test]
