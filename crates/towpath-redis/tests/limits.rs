@@ -340,6 +340,11 @@ async fn commands_run(mut client: MultiplexedConnection) -> u64 {
     stats.lines().filter_map(calls).sum()
 }
 
+/// Waits until the rules of all checks so far are in the list.
+async fn written_down(store: &RedisStore) {
+    store.limits(&LimitQuery { limit: 1, ..LimitQuery::default() }).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_check_for_the_three_thousandth_key_sends_as_many_commands_as_one_for_the_first() {
     const KEYS: usize = 100;
@@ -351,7 +356,7 @@ async fn a_check_for_the_three_thousandth_key_sends_as_many_commands_as_one_for_
         for user in begin..begin + KEYS {
             assert!(take(&store, &rules(&[&format!("per_user=gcra:5/1h,key=u{user}")])).await.unwrap().allowed);
         }
-        store.limits(&LimitQuery { limit: 1, ..LimitQuery::default() }).await.unwrap(); // waits until all are written down
+        written_down(&store).await;
         run.push(commands_run(client.clone()).await - before);
         if begin == KEYS {
             join_all((2 * KEYS..3_000).map(|user| {
@@ -359,6 +364,7 @@ async fn a_check_for_the_three_thousandth_key_sends_as_many_commands_as_one_for_
                 async move { take(store, &rules).await.unwrap() }
             }))
             .await;
+            written_down(&store).await;
         }
     }
     assert!(run[1] >= KEYS as u64, "the counter counts");

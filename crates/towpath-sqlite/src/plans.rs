@@ -1,7 +1,7 @@
 //! Hot statements use an index: a plan that scans a table would be slow only on the day it matters.
 
 use crate::open::{self, Location, OpenOptions};
-use crate::{calls, claims, gone, limits, lists, locks, memory, permits, timers, waiters};
+use crate::{calls, claims, gone, limits, lists, locks, memory, permits, retention, timers, waiters};
 
 fn plan(sql: &str) -> String {
     let opened = open::open(&OpenOptions { location: Location::Memory, owner: String::new(), renew_leases: false }).unwrap();
@@ -59,6 +59,15 @@ fn the_next_due_instant_is_the_first_of_its_index() {
 fn gone_calls_come_from_their_index() {
     check(gone::GONE, "USING INDEX calls_kept (kept_until_ms<?)");
     check_first(gone::FIRST, "USING COVERING INDEX calls_kept");
+}
+
+#[test]
+fn what_is_too_old_comes_from_an_index_by_age() {
+    check(retention::OLD_DEAD, "USING INDEX calls_dead_by_age (ended_ms<?)");
+    check(retention::OLD_AUDITS[0], "lock_audit_by_age (at_ms<?)");
+    check(retention::OLD_AUDITS[1], "dead_letter_audit_by_age (at_ms<?)");
+    check_first(retention::KEPT, "USING COVERING INDEX calls_kept");
+    check_first(gone::FIRST_TO_GO, "USING INDEX calls_kept");
 }
 
 #[test]

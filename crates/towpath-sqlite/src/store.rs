@@ -19,9 +19,9 @@ use towpath_core::names::{CallId, FunctionKey, LimitScope, LockScope, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::permit::PermitKind;
 use towpath_core::store::{
-    CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Durability, Fired, Heartbeat,
-    InspectStore, LimitStore, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, StoreError, StoreTrouble, SubmitCall, Submitted,
-    TimerStore,
+    CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Durability, Fired, Forgotten, Heartbeat,
+    InspectStore, LimitStore, RegistryStore, RenewCalls, Renewal, Replayed, Retention, SetConfig, StoreError, StoreTrouble, SubmitCall,
+    Submitted, TimerStore,
 };
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
@@ -33,7 +33,7 @@ use crate::memory::Memory;
 use crate::open::{self, OpenError, OpenOptions, Readers};
 use crate::trouble::{Moved, Trouble};
 use crate::writer::{Housekeeping, Order, Signals, Stats, Tx, Writer};
-use crate::{ahead, batches, calls, inspect, limits, lists, locks, permits, registry, timers};
+use crate::{ahead, batches, calls, inspect, limits, lists, locks, permits, registry, retention, timers};
 
 /// Orders that may wait for the writer; whoever comes later waits for room, so a slow disk is felt and not buffered.
 const ORDERS: usize = 4_096;
@@ -395,6 +395,12 @@ impl TimerStore for SqliteStore {
             Some(at) => at,
             None => std::future::pending().await, // the store is closed: nothing will ever be due
         }
+    }
+
+    async fn forget_old(&self, keep: &Retention, limit: u32) -> Result<Forgotten, StoreError> {
+        let keep = *keep;
+        let excess = self.list(move |conn| retention::excess(conn, keep.outcomes)).await?;
+        self.make(move |tx| retention::forget_old(tx, &keep, excess, limit)).await
     }
 }
 

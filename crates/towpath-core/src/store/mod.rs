@@ -10,6 +10,7 @@ mod inspect;
 mod limits;
 mod locks;
 mod registry;
+mod retention;
 mod timers;
 
 pub use batches::{BatchNews, BatchSource, BatchStore, BatchWakes, BatcherPut, DrainReply, Drained, DueBatches, StoredBatcher, Swept};
@@ -22,6 +23,7 @@ pub use inspect::InspectStore;
 pub use limits::LimitStore;
 pub use locks::{HeldScope, LockNews, LockStore, LockWakes};
 pub use registry::{ConfigView, Heartbeat, PrepareParams, RegistryStore, SetConfig};
+pub use retention::{Forgotten, Retention};
 pub use timers::{Fired, TimerStore};
 
 use std::fmt;
