@@ -48,9 +48,10 @@ impl RedisStore {
         Ok(dropped)
     }
 
-    /// Dead letters of some functions that were submitted before then. They died later than that.
+    /// Dead letters of some functions that were submitted by about then. Each died later than it was submitted.
     async fn submitted_before(&self, partitions: &[Arc<Partition>], before: Timestamp, limit: usize) -> Result<Vec<CallId>, StoreError> {
-        let until_us = before.as_millis().saturating_mul(1_000);
+        // Sequences rise within a process, so that of many submits at once the last ones have a later one.
+        let until_us = before.as_millis().saturating_add(1_000).saturating_mul(1_000);
         let ask = |partition: &Arc<Partition>| {
             let mut ask = Cmd::new();
             ask.arg("ZRANGEBYSCORE").arg(&partition.keys.dead).arg("-inf").arg(until_us).arg("LIMIT").arg(0).arg(limit);

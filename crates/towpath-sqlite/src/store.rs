@@ -104,6 +104,7 @@ impl SqliteStore {
             parked: Vec::new(),
             broken: None,
             housekeeping: Housekeeping::default(),
+            jumped: clock.jumps().unwrap_or_default().ahead,
         };
         spawn("towpath-writer", move || writer.run(inbox)).map_err(|cause| OpenError::Sqlite { path: name.into(), cause })?;
         let start = |readers: Readers| Reads { for_work: start_reader(readers.for_work), for_lists: start_reader(readers.for_lists) };

@@ -27,7 +27,17 @@ fn writer() -> Writer {
     let signals = Signals { ears: Arc::new(Ears::default()), due, functions, config, batchers, stats: Arc::new(Stats::default()) };
     let clock = Arc::new(VirtualClock::new());
     let housekeeping = Housekeeping::default();
-    Writer { conn: opened.writer, lock: None, clock, memory, signals, parked: Vec::new(), broken: None, housekeeping }
+    Writer {
+        conn: opened.writer,
+        lock: None,
+        clock,
+        memory,
+        signals,
+        parked: Vec::new(),
+        broken: None,
+        housekeeping,
+        jumped: std::time::Duration::ZERO,
+    }
 }
 
 fn function() -> FunctionKey {

@@ -3,6 +3,7 @@
 //! | actor | what it does |
 //! |---|---|
 //! | [`timekeeper`] | per store handle: does what is due |
+//! | [`clock_watch`] | per store handle: notices that the machine's clock was set |
 //! | [`keeper`] | per store handle: removes what is too old or too much |
 //! | [`registrar`] | per store handle: hears that functions changed |
 //! | [`claimer`] | per worker: claims calls for free permits |
@@ -22,6 +23,7 @@ pub(crate) mod answerer;
 pub(crate) mod aside;
 pub(crate) mod backoff;
 pub(crate) mod claimer;
+pub(crate) mod clock_watch;
 pub(crate) mod desk;
 pub(crate) mod executor;
 pub(crate) mod heartbeat;
@@ -61,6 +63,12 @@ impl Engine {
             let (store, clock, functions) = (Arc::clone(store), Arc::clone(clock), Arc::clone(functions));
             move || registrar::run(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&functions))
         }));
+        if clock.jumps().is_some() {
+            loops.spawn(supervise("clock watch", Arc::clone(clock), Arc::clone(&health), {
+                let clock = Arc::clone(clock);
+                move || clock_watch::run(Arc::clone(&clock))
+            }));
+        }
         if keep != Retention::FOREVER {
             loops.spawn(supervise("keeper", Arc::clone(clock), Arc::clone(&health), {
                 let (store, clock) = (Arc::clone(store), Arc::clone(clock));
