@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 use serde_json::Value as Json;
 use towpath_core::call::CallState;
 use towpath_core::names::CallId;
@@ -39,8 +39,14 @@ impl RedisStore {
     async fn drop_old_dead(&self, before: Timestamp, limit: usize) -> Result<Vec<CallId>, StoreError> {
         let mut dropped = Vec::new();
         for some in self.all_partitions().await?.chunks(FUNCTIONS_AT_ONCE) {
-            for call_id in self.submitted_before(some, before, limit).await? {
-                if dropped.len() < limit && self.drop_if_old(&call_id, before).await? {
+            for oldest in self.first_dead(some, limit).await? {
+                for call_id in oldest {
+                    if dropped.len() == limit {
+                        return Ok(dropped);
+                    }
+                    if !self.drop_if_old(&call_id, before).await? {
+                        break; // those after it were submitted later
+                    }
                     dropped.push(call_id);
                 }
             }
@@ -48,19 +54,18 @@ impl RedisStore {
         Ok(dropped)
     }
 
-    /// Dead letters of some functions that were submitted by about then. Each died later than it was submitted.
-    async fn submitted_before(&self, partitions: &[Arc<Partition>], before: Timestamp, limit: usize) -> Result<Vec<CallId>, StoreError> {
-        // Sequences rise within a process, so that of many submits at once the last ones have a later one.
-        let until_us = before.as_millis().saturating_add(1_000).saturating_mul(1_000);
+    /// The dead letters of some functions that were submitted first.
+    async fn first_dead(&self, partitions: &[Arc<Partition>], limit: usize) -> Result<Vec<Vec<CallId>>, StoreError> {
         let ask = |partition: &Arc<Partition>| {
             let mut ask = Cmd::new();
-            ask.arg("ZRANGEBYSCORE").arg(&partition.keys.dead).arg("-inf").arg(until_us).arg("LIMIT").arg(0).arg(limit);
+            ask.arg("ZRANGE").arg(&partition.keys.dead).arg(0).arg(limit.saturating_sub(1));
             ask
         };
         let replies = self.shared.link.ask_all(&partitions.iter().map(ask).collect::<Vec<_>>()).await?;
         // A key of another type is one function's trouble, and keeps no other's dead letters.
-        let lists = replies.into_iter().filter_map(|reply| value::array("ZRANGEBYSCORE", reply).ok());
-        Ok(lists.flatten().filter_map(|id| CallId::new(value::text(&id)?).ok()).collect())
+        let lists = replies.into_iter().filter_map(|reply| value::array("ZRANGE", reply).ok());
+        let ids = |list: Vec<Value>| list.iter().filter_map(|id| CallId::new(value::text(id)?).ok()).collect();
+        Ok(lists.map(ids).collect())
     }
 
     async fn drop_if_old(&self, call_id: &CallId, before: Timestamp) -> Result<bool, StoreError> {

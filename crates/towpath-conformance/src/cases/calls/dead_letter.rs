@@ -193,7 +193,7 @@ pub async fn old_dead_letters_are_dropped_a_few_at_a_time(t: &mut Bench) {
     let mut dropped = Vec::new();
     for count in [2, 2, 1, 0] {
         let forgotten = sure(t.store().forget_old(&keep_s(100), 2).await);
-        assert_eq!((forgotten.dead_letters.len(), forgotten.has_more(2)), (count, count == 2));
+        assert_eq!((forgotten.dead_letters.len(), forgotten.has_more(2)), (count, count == 2), "after {dropped:?} of {dead:?}");
         dropped.extend(forgotten.dead_letters);
     }
     assert_eq!(dropped, dead, "the oldest first");
