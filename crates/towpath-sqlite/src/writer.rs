@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -99,6 +99,8 @@ impl AfterCommit {
 pub(crate) struct Stats {
     pub(crate) commits: AtomicU64,
     pub(crate) moves: AtomicU64,
+    /// The latest failure was a full disk.
+    pub(crate) is_full: AtomicBool,
 }
 
 /// The ends of the channels that tell the async side what changed.
@@ -369,6 +371,7 @@ impl Writer {
             Err(unreadable) => self.broken = Some(format!("the file cannot be read: {unreadable}")),
         }
         self.memory.was_full |= trouble.is_full();
+        self.signals.stats.is_full.store(trouble.is_full(), Ordering::Relaxed);
         if matches!(failed, Failed::InCommit(_)) && !self.is_certainly_undone() {
             return StoreError::Unknown(format!("a commit failed: {trouble}"));
         }
