@@ -144,15 +144,6 @@ impl SqliteStore {
         })
     }
 
-    /// Whether the bytes of a probe are kept makes no difference, so that it says what is wrong and not that this is unknown.
-    fn as_told_by_a_probe(&self, error: StoreError) -> StoreError {
-        match error {
-            StoreError::Unknown(cause) if self.stats.is_full.load(Ordering::Relaxed) => StoreError::Unavailable(StoreTrouble::Full(cause)),
-            StoreError::Unknown(cause) => StoreError::Unavailable(StoreTrouble::Other(cause)),
-            error => error,
-        }
-    }
-
     /// Runs a move on the writer and waits until it is kept.
     pub(crate) async fn make<R: Send + 'static>(&self, run: impl FnMut(&mut Tx<'_>) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {
         let (order, reply) = job(run);
@@ -460,7 +451,8 @@ impl InspectStore for SqliteStore {
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
-        self.make(inspect::probe).await.map_err(|error| self.as_told_by_a_probe(error))?;
+        let is_full = |error| inspect::told_by_a_probe(error, self.stats.is_full.load(Ordering::Relaxed));
+        self.make(inspect::probe).await.map_err(is_full)?;
         let (commits, moves) = (self.stats.commits.load(Ordering::Relaxed), self.stats.moves.load(Ordering::Relaxed));
         Ok(StoreStatus {
             location: self.name.clone(),
