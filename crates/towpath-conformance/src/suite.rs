@@ -202,6 +202,9 @@ macro_rules! every_case {
                 a_dropped_dead_letter_is_kept_for_its_retention_from_then_on
                 what_is_not_dead_is_neither_replayed_nor_dropped
                 a_function_with_a_dead_letter_cannot_be_forgotten
+                a_dead_letter_past_its_retention_is_dropped_and_a_younger_one_stays
+                without_a_bound_no_dead_letter_is_dropped
+                old_dead_letters_are_dropped_a_few_at_a_time
             }
             watch {
                 a_watcher_from_before_the_submit_hears_the_end

@@ -13,6 +13,15 @@ use crate::time::{Micros, Timestamp};
 /// A sleep that ends when the clock says so.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// How the machine's clock was set while a clock ran. A step of two seconds or less is not told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Jumps {
+    /// Total by which this clock has jumped ahead: the machine's clock was set ahead, or the machine was suspended.
+    pub ahead: Duration,
+    /// How far the machine's clock is behind this one now, because it was set back. This clock has gone on.
+    pub behind: Duration,
+}
+
 /// Tells the time and wakes sleepers. `now` never goes back.
 pub trait Clock: Debug + Send + Sync {
     /// The present instant.
@@ -21,6 +30,11 @@ pub trait Clock: Debug + Send + Sync {
     /// The same instant as finely as this clock can tell, for what counts in microseconds.
     fn now_us(&self) -> Micros {
         self.now().into()
+    }
+
+    /// How the machine's clock was set meanwhile, for a clock that follows it. `None`: this clock does not jump.
+    fn jumps(&self) -> Option<Jumps> {
+        None
     }
 
     /// Ends once `now()` has reached `at`.

@@ -69,7 +69,10 @@ impl ServerClock {
             let mut pace = self.lock();
             match pace.offset_ms {
                 Some(known) if measured.abs_diff(known) <= half_way.saturating_add(ROUNDING_MS).unsigned_abs() => return,
-                Some(_) => *pace = Pace { offset_ms: Some(measured), base_ms, told_ms: pace.now(base_ms) },
+                Some(known) => {
+                    tell_of_a_jump(measured.saturating_sub(known));
+                    *pace = Pace { offset_ms: Some(measured), base_ms, told_ms: pace.now(base_ms) };
+                }
                 // Nobody has been told anything by this clock that could be taken back.
                 None => *pace = Pace { offset_ms: Some(measured), base_ms, told_ms: base_ms.saturating_add(measured) },
             }
@@ -96,6 +99,21 @@ impl ServerClock {
     fn lock(&self) -> MutexGuard<'_, Pace> {
         // A panic while the lock was held leaves plain numbers behind, which are still true.
         self.inner.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Clocks are corrected by a moment all the time; that is not worth a word.
+const A_MOMENT_MS: i64 = 2_000;
+
+fn tell_of_a_jump(by_ms: i64) {
+    if by_ms > A_MOMENT_MS {
+        tracing::warn!(by_ms, "the Redis server's clock was set ahead: leases end and deadlines come as much earlier");
+    } else if by_ms < -A_MOMENT_MS {
+        tracing::warn!(
+            by_ms,
+            "the Redis server's clock was set back: time passes at half speed here until it has caught up, so that nothing is held for more \
+             than twice its length while this process lives"
+        );
     }
 }
 
@@ -194,6 +212,20 @@ mod tests {
         assert_eq!(ahead_ms(&clock, &base), 0, "a second is caught up within two");
         base.advance(Duration::from_secs(60));
         assert_eq!(ahead_ms(&clock, &base), 0);
+    }
+
+    #[test]
+    fn after_a_server_was_two_hours_ahead_and_is_set_back_a_lease_lasts_twice_its_length_at_most() {
+        let (base, clock) = clocks();
+        clock.set_server_time(base.now().as_millis(), NO_TIME);
+        clock.set_server_time(base.now().as_millis() + 2 * HOUR_MS, NO_TIME);
+        assert_eq!(ahead_ms(&clock, &base), 2 * HOUR_MS, "what is later counts at once");
+        let lease_end = clock.now() + Duration::from_secs(30);
+        clock.set_server_time(base.now().as_millis(), NO_TIME);
+        base.advance(Duration::from_secs(59));
+        assert!(clock.now() < lease_end);
+        base.advance(Duration::from_secs(1));
+        assert!(clock.now() >= lease_end, "and not two hours later");
     }
 
     #[test]

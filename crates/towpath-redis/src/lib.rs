@@ -58,6 +58,7 @@ mod presence;
 mod quick;
 mod registry;
 mod repair;
+mod retention;
 mod script;
 mod store;
 mod supervised;

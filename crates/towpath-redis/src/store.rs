@@ -415,7 +415,7 @@ async fn check_format(link: &Link, keys: &Keys) -> Result<(), StoreError> {
 
 /// Measures the server's clock again now and then, and at every new connection.
 async fn follow_the_server(shared: Weak<Shared>, clock: ServerClock) {
-    const EVERY: Duration = Duration::from_secs(30);
+    const EVERY: Duration = Duration::from_secs(5);
     let Some(mut lives) = shared.upgrade().map(|shared| shared.link.lives()) else { return };
     loop {
         tokio::select! {

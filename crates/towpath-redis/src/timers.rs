@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use redis::{Cmd, Value};
 use towpath_core::call::{CallCommand, CallReply, CallState, step};
-use towpath_core::store::{Fired, StoreError, TimerStore};
+use towpath_core::store::{Fired, Forgotten, Retention, StoreError, TimerStore};
 use towpath_core::time::Timestamp;
 
 use crate::calls::change::{Change, ended};
@@ -51,6 +51,10 @@ enum Decided {
 
 #[async_trait]
 impl TimerStore for RedisStore {
+    async fn forget_old(&self, keep: &Retention, limit: u32) -> Result<Forgotten, StoreError> {
+        self.forget_older(keep, limit).await
+    }
+
     async fn fire_due(&self, limit: u32) -> Result<Fired, StoreError> {
         let now = self.shared.now();
         let mut fired = Fired::default();

@@ -332,3 +332,41 @@ async fn a_key_that_holds_something_else_is_named_and_spoils_no_other_check() {
     let four = store.take(&Check::peek(scope(), good, 0).unwrap()).await.unwrap();
     assert_eq!(four.rules[0].count, 4, "a check with a strange key took nothing from its other rule");
 }
+
+/// Commands that the server has run, those of scripts included.
+async fn commands_run(mut client: MultiplexedConnection) -> u64 {
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut client).await.unwrap();
+    let calls = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
+    stats.lines().filter_map(calls).sum()
+}
+
+/// Waits until the rules of all checks so far are in the list.
+async fn written_down(store: &RedisStore) {
+    store.limits(&LimitQuery { limit: 1, ..LimitQuery::default() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_check_for_the_three_thousandth_key_sends_as_many_commands_as_one_for_the_first() {
+    const KEYS: usize = 100;
+    let server = RedisServer::start();
+    let store = RedisStore::open(options(&server), Arc::new(SystemClock::new())).await.unwrap();
+    let (client, mut run) = (plain_client(&server).await, Vec::new());
+    for begin in [0, KEYS, 3_000] {
+        let before = commands_run(client.clone()).await;
+        for user in begin..begin + KEYS {
+            assert!(take(&store, &rules(&[&format!("per_user=gcra:5/1h,key=u{user}")])).await.unwrap().allowed);
+        }
+        written_down(&store).await;
+        run.push(commands_run(client.clone()).await - before);
+        if begin == KEYS {
+            join_all((2 * KEYS..3_000).map(|user| {
+                let (store, rules) = (&store, rules(&[&format!("per_user=gcra:5/1h,key=u{user}")]));
+                async move { take(store, &rules).await.unwrap() }
+            }))
+            .await;
+            written_down(&store).await;
+        }
+    }
+    assert!(run[1] >= KEYS as u64, "the counter counts");
+    assert!(run[2] <= run[1] + 20, "{run:?} commands for the first hundred keys, the second, and the thirty-first");
+}

@@ -24,7 +24,7 @@ use towpath_core::limit::{Check, LimitReply};
 use towpath_core::lock::{LostLock, Previous};
 use towpath_core::names::{BatcherName, FunctionKey};
 use towpath_core::permit::PermitKind;
-use towpath_core::store::{Ended, StoreError};
+use towpath_core::store::{Ended, Forgotten, StoreError};
 use towpath_core::time::Timestamp;
 
 use self::batches::BatchMetrics;
@@ -100,6 +100,7 @@ pub struct Metrics {
     lost_leases: Family<ReasonLabels, Counter>,
     reclaims: Counter,
     store_errors: Family<ReasonLabels, Counter>,
+    forgotten: Family<KindLabels, Counter>,
     lock_grants: Family<PreviousLabels, Counter>,
     permit_grants: Family<KindLabels, Counter>,
     lock_wait_seconds: Family<KindLabels, Histogram, fn() -> Histogram>,
@@ -149,6 +150,7 @@ impl Metrics {
             lost_leases: Family::default(),
             reclaims: Counter::default(),
             store_errors: Family::default(),
+            forgotten: Family::default(),
             lock_grants: Family::default(),
             permit_grants: Family::default(),
             lock_wait_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 4.0, 12))),
@@ -184,6 +186,8 @@ impl Metrics {
         registry.register("lost_leases", help, self.lost_leases.clone());
         registry.register("reclaims", "Leases that ran out; their calls went to another worker", self.reclaims.clone());
         registry.register("store_errors", "Moves that the store did not answer well", self.store_errors.clone());
+        let help = "Removed because it was too old or too much: dead_letter, batch_dead_letter, audit, outcome";
+        registry.register("forgotten", help, self.forgotten.clone());
         registry.register("lock_grants", "Locks granted, by how the tenure before ended", self.lock_grants.clone());
         registry.register("permit_grants", "Grants of units of semaphores and read/write locks", self.permit_grants.clone());
         let help = "How long those who were granted a lock or units had waited";
@@ -367,6 +371,18 @@ impl Observer for Metrics {
 
     fn batch_token_stale(&self, batcher: &BatcherName) {
         self.batches.token_stale(batcher);
+    }
+
+    fn forgot(&self, what: &Forgotten) {
+        for (kind, count) in [("dead_letter", what.dead_letters.len() as u64), ("audit", what.audits), ("outcome", what.outcomes)] {
+            if count > 0 {
+                self.forgotten.get_or_create(&KindLabels { kind }).inc_by(count);
+            }
+        }
+    }
+
+    fn batch_dead_forgotten(&self, _batcher: &BatcherName, count: u64) {
+        self.forgotten.get_or_create(&KindLabels { kind: "batch_dead_letter" }).inc_by(count);
     }
 
     fn batch_dead(&self, batcher: &BatcherName, reason: &str) {

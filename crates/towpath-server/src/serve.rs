@@ -92,7 +92,7 @@ pub async fn start(settings: Settings) -> Result<Running, ServeError> {
     settings.check()?;
     let metrics = Arc::new(Metrics::new());
     let owner = format!("towpath serve on {}", settings.listen);
-    let mut builder = Towpath::builder().observer(metrics.clone()).owner(owner);
+    let mut builder = Towpath::builder().observer(metrics.clone()).owner(owner).retention(settings.retention);
     if let Some(durability) = settings.durability {
         builder = builder.durability(durability);
     }

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use thiserror::Error;
-use towpath_core::store::Durability;
+use towpath_core::store::{Durability, Retention};
 
 use self::store::EMBEDDED_DEFAULT;
 use crate::batches::ConfigFile;
@@ -48,6 +48,8 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// How long a stop goes on taking connections, so that a load balancer has time to notice that the server is not ready.
     pub drain_grace: Duration,
+    /// How long dead letters and audits are kept, and how many outcomes.
+    pub retention: Retention,
     /// Serve a few functions to play with.
     pub demo: bool,
     /// Requests open at once; more are refused as `overloaded_server`.
@@ -78,6 +80,7 @@ impl Default for Settings {
             config: ConfigFile::default(),
             drain_timeout: Duration::from_secs(25),
             drain_grace: Duration::from_secs(2),
+            retention: Retention::default(),
             demo: false,
             max_requests: 8_192,
             max_connections: 10_000,

@@ -16,6 +16,9 @@ use crate::writer::Tx;
 pub(crate) const CHUNK: u32 = 256;
 
 pub(crate) const GONE: &str = "SELECT seq, function_id FROM calls WHERE kept_until_ms <= ?1 ORDER BY kept_until_ms LIMIT ?2";
+/// Calls whose retention ends first, whether or not it is over.
+pub(crate) const FIRST_TO_GO: &str =
+    "SELECT seq, function_id, ended_ms FROM calls WHERE kept_until_ms IS NOT NULL ORDER BY kept_until_ms LIMIT ?1";
 const GONE_BY_ID: &str = "SELECT seq, function_id FROM calls WHERE call_id = ?1 AND kept_until_ms <= ?2";
 pub(crate) const FIRST: &str = "SELECT kept_until_ms FROM calls WHERE kept_until_ms IS NOT NULL ORDER BY kept_until_ms LIMIT 1";
 const REMOVE: [&str; 4] = [
@@ -69,15 +72,33 @@ pub(crate) fn remove(tx: &mut Tx<'_>, limit: u32) -> Moved<u32> {
     let mut statement = tx.conn.prepare_cached(GONE)?;
     let rows = statement.query_map((tx.now.as_millis(), limit), |row| Ok((row.get(0)?, row.get(1)?)))?;
     let gone = rows.collect::<Result<Vec<(i64, i64)>, _>>()?;
-    for (seq, function_id) in &gone {
+    remove_all(tx, &gone)?;
+    Ok(u32::try_from(gone.len()).unwrap_or(limit))
+}
+
+/// Removes up to `limit` ended calls whose retention ends first, those alone that ended by `ended_before`. Returns how many. Looks at twice
+/// as many: those that ended later are either gone or old enough soon.
+pub(crate) fn remove_early(tx: &mut Tx<'_>, ended_before: i64, limit: u32) -> Moved<u32> {
+    let mut statement = tx.conn.prepare_cached(FIRST_TO_GO)?;
+    let rows = statement.query_map([i64::from(limit) * 2], |row| Ok(((row.get(0)?, row.get(1)?), row.get::<_, i64>(2)?)))?;
+    let first = rows.collect::<Result<Vec<_>, _>>()?;
+    drop(statement);
+    let removed: Vec<(i64, i64)> =
+        first.into_iter().filter(|(_, ended)| *ended <= ended_before).map(|(call, _)| call).take(limit as usize).collect();
+    remove_all(tx, &removed)?;
+    Ok(u32::try_from(removed.len()).unwrap_or(limit))
+}
+
+fn remove_all(tx: &mut Tx<'_>, calls: &[(i64, i64)]) -> Moved<()> {
+    for (seq, function_id) in calls {
         remove_rows(tx.conn, *seq, *function_id)?;
     }
-    if !gone.is_empty() {
+    if !calls.is_empty() {
         // The highest number may have gone with its row; it must not be given out again.
         tx.conn.prepare_cached(KEEP_SEQ)?.execute([tx.memory.next_seq()])?;
     }
     tx.memory.first_kept = first(tx.conn)?;
-    Ok(u32::try_from(gone.len()).unwrap_or(limit))
+    Ok(())
 }
 
 /// Removes the call of this id if its retention is over, so that the id can be used. `false`: there is no such call.

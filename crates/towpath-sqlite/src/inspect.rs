@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use towpath_core::inspect::{CallView, FunctionView};
 use towpath_core::names::{CallId, WorkerId};
 use towpath_core::payload::Payload;
+use towpath_core::store::{StoreError, StoreTrouble};
 use towpath_core::time::Timestamp;
 use towpath_core::worker::WorkerView;
 
@@ -85,6 +86,15 @@ pub(crate) fn probe(tx: &mut Tx<'_>) -> Moved<()> {
     // If this transaction fails, the writer notes again that the disk is full.
     tx.memory.was_full = false;
     Ok(())
+}
+
+/// Whether the bytes of a probe are kept makes no difference, so that it says what is wrong and not that this is unknown.
+pub(crate) fn told_by_a_probe(error: StoreError, is_full: bool) -> StoreError {
+    match error {
+        StoreError::Unknown(cause) if is_full => StoreError::Unavailable(StoreTrouble::Full(cause)),
+        StoreError::Unknown(cause) => StoreError::Unavailable(StoreTrouble::Other(cause)),
+        error => error,
+    }
 }
 
 pub(crate) fn write_probe(conn: &Connection, now: Timestamp) -> Moved<()> {

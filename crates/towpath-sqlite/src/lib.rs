@@ -46,6 +46,7 @@ mod permits;
 #[cfg(test)]
 mod plans;
 mod registry;
+mod retention;
 mod rows;
 mod runs;
 mod store;

@@ -10,13 +10,14 @@ use thiserror::Error;
 /// "TOWP": tells a Towpath file from any other SQLite file.
 const APPLICATION_ID: i32 = 0x544F_5750;
 /// Forward only; a file is never edited after a release.
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("../migrations/0001_calls.sql"),
     include_str!("../migrations/0002_limits.sql"),
     include_str!("../migrations/0003_locks.sql"),
     include_str!("../migrations/0004_batches.sql"),
     include_str!("../migrations/0005_timers.sql"),
     include_str!("../migrations/0006_edges.sql"),
+    include_str!("../migrations/0007_retention.sql"),
     include_str!("../migrations/0008_runs.sql"),
 ];
 /// A log that has grown larger is cut to this when it begins anew.

@@ -1,7 +1,7 @@
 //! Hot statements use an index: a plan that scans a table would be slow only on the day it matters.
 
 use crate::open::{self, Location, OpenOptions};
-use crate::{calls, claims, gone, limits, lists, locks, memory, permits, runs, timers, waiters};
+use crate::{calls, claims, gone, limits, lists, locks, memory, permits, retention, runs, timers, waiters};
 
 fn plan(sql: &str) -> String {
     let opened = open::open(&OpenOptions { location: Location::Memory, owner: String::new(), renew_leases: false }).unwrap();
@@ -62,11 +62,21 @@ fn gone_calls_come_from_their_index() {
 }
 
 #[test]
+fn what_is_too_old_comes_from_an_index_by_age() {
+    check(retention::OLD_DEAD, "USING INDEX calls_dead_by_age (ended_ms<?)");
+    check(retention::OLD_AUDITS[0], "lock_audit_by_age (at_ms<?)");
+    check(retention::OLD_AUDITS[1], "dead_letter_audit_by_age (at_ms<?)");
+    check_first(retention::KEPT, "USING COVERING INDEX calls_kept");
+    check_first(gone::FIRST_TO_GO, "USING INDEX calls_kept");
+}
+
+#[test]
 fn what_is_remembered_of_a_rule_is_found_by_its_name_and_what_is_over_by_its_time() {
     check(limits::LOAD, "(scope=? AND name=?)");
     check(limits::UNITS, "(scope=? AND name=?)");
     check(limits::OVER, "limit_states_sweep (sweep_us<?)");
     check(limits::list::AFTER, "(noted>?)");
+    check(limits::list::SWEEP, "limit_rules_sweep (sweep_us<?)");
 }
 
 #[test]

@@ -19,9 +19,9 @@ use towpath_core::names::{CallId, FunctionKey, LimitScope, LockScope, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::permit::PermitKind;
 use towpath_core::store::{
-    CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Durability, Fired, Heartbeat,
-    InspectStore, LimitStore, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, StoreError, StoreTrouble, SubmitCall, Submitted,
-    TimerStore,
+    CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Durability, Fired, Forgotten, Heartbeat,
+    InspectStore, LimitStore, RegistryStore, RenewCalls, Renewal, Replayed, Retention, SetConfig, StoreError, StoreTrouble, SubmitCall,
+    Submitted, TimerStore,
 };
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
@@ -33,7 +33,7 @@ use crate::memory::Memory;
 use crate::open::{self, OpenError, OpenOptions, Readers};
 use crate::trouble::{Moved, Trouble};
 use crate::writer::{Housekeeping, Order, Signals, Stats, Tx, Writer};
-use crate::{ahead, batches, calls, inspect, limits, lists, locks, permits, registry, timers};
+use crate::{ahead, batches, calls, inspect, limits, lists, locks, permits, registry, retention, timers};
 
 /// Orders that may wait for the writer; whoever comes later waits for room, so a slow disk is felt and not buffered.
 const ORDERS: usize = 4_096;
@@ -107,6 +107,7 @@ impl SqliteStore {
             parked: Vec::new(),
             broken: None,
             housekeeping: Housekeeping::default(),
+            jumped: clock.jumps().unwrap_or_default().ahead,
         };
         spawn("towpath-writer", move || writer.run(inbox)).map_err(|cause| OpenError::Sqlite { path: name.into(), cause })?;
         let start = |readers: Readers| Reads { for_work: start_reader(readers.for_work), for_lists: start_reader(readers.for_lists) };
@@ -400,6 +401,12 @@ impl TimerStore for SqliteStore {
             None => std::future::pending().await, // the store is closed: nothing will ever be due
         }
     }
+
+    async fn forget_old(&self, keep: &Retention, limit: u32) -> Result<Forgotten, StoreError> {
+        let keep = *keep;
+        let excess = self.list(move |conn| retention::excess(conn, keep.outcomes)).await?;
+        self.make(move |tx| retention::forget_old(tx, &keep, excess, limit)).await
+    }
 }
 
 #[async_trait]
@@ -448,7 +455,8 @@ impl InspectStore for SqliteStore {
     }
 
     async fn probe(&self) -> Result<StoreStatus, StoreError> {
-        self.make(inspect::probe).await?;
+        let is_full = |error| inspect::told_by_a_probe(error, self.stats.is_full.load(Ordering::Relaxed));
+        self.make(inspect::probe).await.map_err(is_full)?;
         let (commits, moves) = (self.stats.commits.load(Ordering::Relaxed), self.stats.moves.load(Ordering::Relaxed));
         Ok(StoreStatus {
             location: self.name.clone(),

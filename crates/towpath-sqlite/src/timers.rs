@@ -1,10 +1,12 @@
 //! Timers: one index for each kind, so that a kind costs no more than its limit, whatever the backlog of the others.
 
+use std::time::Duration;
+
 use rusqlite::{Connection, OptionalExtension};
 use towpath_core::call::{CallCommand, CallReply, CallState};
 use towpath_core::names::WorkerId;
 use towpath_core::store::Fired;
-use towpath_core::time::Timestamp;
+use towpath_core::time::{Timestamp, millis};
 
 use crate::ahead;
 use crate::calls::{apply, by_seq, ended};
@@ -24,6 +26,8 @@ pub(crate) const NEXT_DELAY: &str = "SELECT not_before_ms FROM calls WHERE not_b
 pub(crate) const NEXT_LEASE: &str = "SELECT lease_until_ms FROM calls WHERE lease_until_ms IS NOT NULL ORDER BY lease_until_ms LIMIT 1";
 pub(crate) const NEXT_DEADLINE: &str =
     "SELECT deadline_ms FROM calls INDEXED BY calls_deadline WHERE ended_ms IS NULL ORDER BY deadline_ms LIMIT 1";
+
+const HEARD_LATER: &str = "UPDATE workers SET last_heartbeat_ms = min(?1, last_heartbeat_ms + ?2)";
 
 pub(crate) fn fire_due(tx: &mut Tx<'_>, limit: u32) -> Moved<Fired> {
     let mut fired = Fired::default();
@@ -74,13 +78,30 @@ pub(crate) fn next_due(conn: &Connection, memory: &Memory) -> Moved<Option<Times
 pub(crate) fn renew_leases(conn: &Connection, memory: &mut Memory, now: Timestamp) -> Moved<()> {
     let used = ahead::latest(conn)?;
     conn.execute_batch("BEGIN IMMEDIATE")?;
+    renew_all(conn, memory, now, used)?;
+    conn.execute_batch("COMMIT")?;
+    Ok(())
+}
+
+fn renew_all(conn: &Connection, memory: &mut Memory, now: Timestamp, used: Timestamp) -> Moved<()> {
     for stored in memory.running_mut() {
         stored.call = stored.call.clone().after_absence(now);
         rows::update_call(conn, stored)?;
     }
     locks::renew_leases(conn, now)?;
-    permits::renew_leases(conn, now, used)?;
-    conn.execute_batch("COMMIT")?;
+    permits::renew_leases(conn, now, used)
+}
+
+/// The clock has jumped ahead while the store is open: no holder could renew in no time, so that leases count from now on as at an opening,
+/// and workers were heard of as much later.
+pub(crate) fn after_jump(tx: &mut Tx<'_>, by: Duration) -> Moved<()> {
+    let before = Timestamp::from_millis(tx.now.as_millis().saturating_sub(millis(by)));
+    renew_all(tx.conn, tx.memory, tx.now, before)?;
+    for worker in tx.memory.workers.values_mut() {
+        worker.last_heartbeat = (worker.last_heartbeat + by).min(tx.now);
+    }
+    tx.conn.execute(HEARD_LATER, [tx.now.as_millis(), millis(by)])?;
+    tx.after.next_due = Some(next_due(tx.conn, tx.memory)?);
     Ok(())
 }
 

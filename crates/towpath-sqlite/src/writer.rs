@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -27,6 +27,7 @@ use crate::gone;
 use crate::inspect;
 use crate::jobs::{Job, job};
 use crate::memory::Memory;
+use crate::timers;
 use crate::trouble::{Moved, Trouble};
 
 /// Orders that one commit takes at most. More would make the first of them wait for the last.
@@ -88,6 +89,8 @@ pub(crate) struct AfterCommit {
     pub(crate) moves: u64,
     /// New calls.
     pub(crate) added: u32,
+    /// Total of the clock's jumps ahead, if it has changed: leases were renewed because of it.
+    pub(crate) jumped: Option<Duration>,
 }
 
 impl AfterCommit {
@@ -101,6 +104,8 @@ impl AfterCommit {
 pub(crate) struct Stats {
     pub(crate) commits: AtomicU64,
     pub(crate) moves: AtomicU64,
+    /// The latest failure was a full disk.
+    pub(crate) is_full: AtomicBool,
 }
 
 /// The ends of the channels that tell the async side what changed.
@@ -124,6 +129,8 @@ pub(crate) struct Writer {
     pub(crate) parked: Vec<ParkedClaim>,
     pub(crate) broken: Option<String>,
     pub(crate) housekeeping: Housekeeping,
+    /// Total of the clock's jumps ahead up to the latest transaction that was kept.
+    pub(crate) jumped: Duration,
 }
 
 /// When the writer removes rows of gone calls beside its orders.
@@ -325,6 +332,7 @@ impl Writer {
         let mut after = AfterCommit::default();
         self.run_all(jobs, claims, &mut after).map_err(Failed::BeforeCommit)?;
         self.commit().map_err(Failed::InCommit)?;
+        self.jumped = after.jumped.unwrap_or(self.jumped);
         self.memory.keep_changes();
         self.housekeeping.pages_may_be_free |= !jobs.is_empty();
         self.signals.stats.commits.fetch_add(u64::from(after.moves > 0), Ordering::Relaxed);
@@ -336,6 +344,7 @@ impl Writer {
         self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let now_us = self.clock.now_us();
         let mut tx = Tx { conn: &self.conn, now: now_us.to_millis(), now_us, memory: &mut self.memory, after };
+        after_jumps(&mut tx, self.clock.as_ref(), self.jumped)?;
         for job in jobs {
             job.run(&mut tx)?;
         }
@@ -368,6 +377,7 @@ impl Writer {
             Err(unreadable) => self.broken = Some(format!("the file cannot be read: {unreadable}")),
         }
         self.memory.was_full |= trouble.is_full();
+        self.signals.stats.is_full.store(trouble.is_full(), Ordering::Relaxed);
         if matches!(failed, Failed::InCommit(_)) && !self.is_certainly_undone() {
             return StoreError::Unknown(format!("a commit failed: {trouble}"));
         }
@@ -456,6 +466,14 @@ impl Writer {
         let jobs = release.filter_map(|order| if let Order::Job(job) = order { Some(job) } else { None }).collect();
         self.serve(jobs, Vec::new());
     }
+}
+
+/// The clock has jumped ahead since the last transaction: leases count from now on, before a timer ends them.
+fn after_jumps(tx: &mut Tx<'_>, clock: &dyn Clock, known: Duration) -> Moved<()> {
+    let Some(jumped) = clock.jumps().map(|jumps| jumps.ahead).filter(|jumped| *jumped > known) else { return Ok(()) };
+    timers::after_jump(tx, jumped - known)?;
+    tx.after.jumped = Some(jumped);
+    Ok(())
 }
 
 fn refuse(jobs: Vec<Box<dyn Job>>, claims: Vec<ParkedClaim>, refusal: &StoreError) {

@@ -35,7 +35,17 @@ fn writer() -> Writer {
     };
     let clock = Arc::new(VirtualClock::new());
     let housekeeping = Housekeeping::default();
-    Writer { conn: opened.writer, lock: None, clock, memory, signals, parked: Vec::new(), broken: None, housekeeping }
+    Writer {
+        conn: opened.writer,
+        lock: None,
+        clock,
+        memory,
+        signals,
+        parked: Vec::new(),
+        broken: None,
+        housekeeping,
+        jumped: std::time::Duration::ZERO,
+    }
 }
 
 fn function() -> FunctionKey {
@@ -116,4 +126,11 @@ fn after_a_full_disk_a_probe_writes_as_much_as_calls_need() {
     assert!(bytes(&writer) > 100_000, "there is room for that");
     run(&mut writer, crate::inspect::probe).unwrap();
     assert_eq!(bytes(&writer), 0, "it does not stay");
+}
+
+#[test]
+fn a_probe_whose_commit_failed_says_what_is_wrong_and_not_that_this_is_unknown() {
+    let told = |is_full| crate::inspect::told_by_a_probe(StoreError::Unknown("a commit failed".to_owned()), is_full);
+    assert!(matches!(told(true), StoreError::Unavailable(StoreTrouble::Full(_))));
+    assert!(matches!(told(false), StoreError::Unavailable(StoreTrouble::Other(_))));
 }

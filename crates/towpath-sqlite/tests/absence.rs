@@ -6,17 +6,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_core::call::{Answer, AttemptsBefore, CallRequest, LostLease};
-use towpath_core::clock::{Clock, VirtualClock};
+use towpath_core::call::{Answer, AttemptsBefore, CallRequest, Failure, LostLease, Retry};
+use towpath_core::clock::{Clock, Jumps, VirtualClock};
 use towpath_core::ids::DeliveryId;
-use towpath_core::names::{CallId, FunctionKey, FunctionName, LockId, LockScope, WorkerId};
+use towpath_core::limit::{Check, Rules};
+use towpath_core::names::{CallId, FunctionKey, FunctionName, LimitScope, LockId, LockScope, WorkerId};
 use towpath_core::payload::Payload;
 use towpath_core::permit::{AcquirePermit, PermitKind, PermitReply};
 use towpath_core::store::{
-    CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, InspectStore, LockStore, RegistryStore, RenewCalls, Renewal,
-    SubmitCall, TimerStore,
+    CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Completed, InspectStore, LimitStore, LockStore, RegistryStore, RenewCalls,
+    Renewal, SubmitCall, TimerStore,
 };
-use towpath_core::worker::FunctionDefinition;
+use towpath_core::worker::{FunctionDefinition, Offer, RegisterWorker};
 use towpath_sqlite::{Location, OpenOptions, SqliteStore};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -190,4 +191,83 @@ async fn leases_are_left_alone_when_nobody_asked() {
     clock.advance(AWAY);
     let store = open(folder.path(), &clock, false);
     assert_eq!(store.fire_due(10).await.unwrap().reclaimed, 1);
+}
+
+/// A clock that the test lets jump, beside the passing of time.
+#[derive(Clone, Debug, Default)]
+struct JumpyClock {
+    clock: VirtualClock,
+    jumped: Arc<std::sync::Mutex<Duration>>,
+}
+
+impl JumpyClock {
+    fn jump(&self, by: Duration) {
+        *self.jumped.lock().unwrap() += by;
+        self.clock.advance(by);
+    }
+}
+
+impl Clock for JumpyClock {
+    fn now(&self) -> towpath_core::time::Timestamp {
+        self.clock.now()
+    }
+
+    fn jumps(&self) -> Option<Jumps> {
+        Some(Jumps { ahead: *self.jumped.lock().unwrap(), behind: Duration::ZERO })
+    }
+
+    fn sleep_until(&self, at: towpath_core::time::Timestamp) -> towpath_core::clock::Sleep {
+        self.clock.sleep_until(at)
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_ahead_while_the_store_is_open_ends_no_lease() {
+    let (folder, clock) = (tempfile::tempdir().unwrap(), JumpyClock::default());
+    let options = OpenOptions { location: Location::Path(folder.path().to_owned()), owner: "the test".to_owned(), renew_leases: false };
+    let store = SqliteStore::open(&options, Arc::new(clock.clone())).unwrap();
+    let offers =
+        vec![Offer { definition: FunctionDefinition::new(FunctionKey::global(FunctionName::new("add").unwrap())), concurrency: None }];
+    store.register(RegisterWorker { worker_id: worker(), kind: "rust".to_owned(), offers }).await.unwrap();
+    let held = hold_a_call(&store, AWAY * 100).await;
+    hold_a_permit(&store, PermitKind::Semaphore).await;
+    clock.clock.advance(LEASE / 2);
+    clock.jump(AWAY * 5);
+    let fired = store.fire_due(10).await.unwrap();
+    assert_eq!((fired.reclaimed, fired.workers_removed), (0, 0), "no time has passed");
+    assert_eq!(holders(&store, PermitKind::Semaphore).await, 1);
+    assert!(store.workers().await.unwrap()[0].healthy);
+    clock.clock.advance(LEASE - Duration::from_millis(1));
+    assert_eq!(store.fire_due(10).await.unwrap().reclaimed, 0, "the lease counts from the jump");
+    let renewal = store.renew(RenewCalls { worker: worker(), deliveries: vec![held], lease: LEASE }).await.unwrap();
+    assert!(matches!(renewal[0], Renewal::Held { .. }));
+    clock.clock.advance(LEASE);
+    assert_eq!(store.fire_due(10).await.unwrap().reclaimed, 1, "and it ends after its length");
+    assert_eq!(holders(&store, PermitKind::Semaphore).await, 0);
+}
+
+#[tokio::test]
+async fn what_a_clock_ahead_wrote_about_older_and_ended_calls_is_brought_back_once() {
+    let (folder, ahead) = (tempfile::tempdir().unwrap(), VirtualClock::new());
+    let right = VirtualClock::new();
+    let store = open(folder.path(), &right, false);
+    let held = hold_a_call(&store, AWAY * 100).await;
+    store.close().await;
+    ahead.advance(Duration::from_secs(7_200));
+    let store = open(folder.path(), &ahead, false);
+    let failure = Failure { code: "x".to_owned(), message: "x".to_owned(), details: None };
+    let failed = Answer::Failed { failure, retry: Retry::NotBefore(LEASE) };
+    assert!(matches!(store.complete(CompleteCalls::one(worker(), held, failed)).await.unwrap()[0], Completed::Recorded { ended: None }));
+    store.probe().await.unwrap();
+    store.close().await;
+
+    let store = open(folder.path(), &right, false);
+    right.advance(LEASE);
+    assert_eq!(store.fire_due(10).await.unwrap().promoted, 1, "the call is tried again after its pause");
+    let rule =
+        || Check::take(LimitScope::new("acme").unwrap(), Rules::one("r=sliding_log:1/1h".parse().unwrap()), 1, Duration::ZERO).unwrap();
+    assert!(store.take(&rule()).await.unwrap().allowed);
+    store.close().await;
+    let store = open(folder.path(), &right, false);
+    assert!(!store.take(&rule()).await.unwrap().allowed, "limits begin anew once, not at every opening");
 }

@@ -109,3 +109,26 @@ async fn check_all_there(store: &SqliteStore, accepted: &[usize]) {
         assert!(store.call(&call_id).await.unwrap().is_some(), "{call_id} was accepted and is gone");
     }
 }
+
+#[tokio::test]
+async fn a_probe_says_that_a_disk_without_a_byte_is_full_and_that_there_is_room_again() {
+    let disk = SmallDisk::mount();
+    let options = OpenOptions { location: Location::Path(disk.path().join("data")), owner: "the test".to_owned(), renew_leases: false };
+    let store = SqliteStore::open(&options, Arc::new(VirtualClock::new())).unwrap();
+    store.define(FunctionDefinition::new(function())).await.unwrap();
+    store.probe().await.unwrap();
+    let filler = disk.path().join("filler");
+    fs::write(&filler, vec![0_u8; 5 * 1024 * 1024]).unwrap_err();
+    let mut number = 0;
+    while store.submit(call(number, 60_000)).await.is_ok() {
+        number += 1; // the log has some room of its own
+        assert!(number < 1_000, "a full disk goes on taking calls");
+    }
+    for _ in 0..3 {
+        let told = store.probe().await.unwrap_err();
+        assert!(matches!(told, StoreError::Unavailable(StoreTrouble::Full(_))), "{told:?}");
+    }
+    fs::remove_file(&filler).unwrap();
+    store.probe().await.unwrap();
+    assert!(matches!(store.submit(call(1_000, 20_000)).await, Ok(Submitted::Accepted { .. })), "there is room again");
+}

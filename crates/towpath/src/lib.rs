@@ -91,7 +91,7 @@ pub use towpath_core::clock::{Clock, VirtualClock};
 pub use towpath_core::ids::{DeliveryId, Ids};
 pub use towpath_core::names::{CallId, FunctionKey, FunctionName, IdempotencyKey, InvalidName, Scope, WorkerId};
 pub use towpath_core::payload::Payload;
-pub use towpath_core::store::{ConfigView, Durability, SetConfig, Store, StoreError, StoreTrouble};
+pub use towpath_core::store::{ConfigView, Durability, Forgotten, Retention, SetConfig, Store, StoreError, StoreTrouble};
 pub use towpath_core::time::Timestamp;
 pub use towpath_core::worker::{FunctionLimits, FunctionRate};
 

@@ -24,9 +24,9 @@ use towpath_core::names::{BatcherName, CallId, FunctionKey, LimitScope, LockScop
 use towpath_core::payload::Payload;
 use towpath_core::permit::PermitKind;
 use towpath_core::store::{
-    CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Ended, Fired, Heartbeat, InspectStore,
-    LimitStore, PrepareParams, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, Store, StoreError, StoreTrouble, SubmitCall,
-    Submitted, TimerStore,
+    CallStore, CallWatch, Cancelled, ClaimCalls, CompleteCalls, Completed, ConfigView, Delivery, Ended, Fired, Forgotten, Heartbeat,
+    InspectStore, LimitStore, PrepareParams, RegistryStore, RenewCalls, Renewal, Replayed, Retention, SetConfig, Store, StoreError,
+    StoreTrouble, SubmitCall, Submitted, TimerStore,
 };
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
@@ -47,6 +47,8 @@ pub trait Observer: Send + Sync {
     fn lost_lease(&self, _why: LostLease) {}
     /// So many leases ran out; their calls wait for another worker.
     fn reclaimed(&self, _count: u64) {}
+    /// The store has removed what was too old or too much.
+    fn forgot(&self, _what: &Forgotten) {}
     /// A handler failed and its call will be tried again.
     fn retried(&self, _function: &FunctionKey) {}
     /// The store has judged a check of a limit that takes something.
@@ -79,6 +81,8 @@ pub trait Observer: Send + Sync {
     fn batch_retried(&self, _batcher: &BatcherName) {}
     /// A batch was settled or prolonged by somebody who had no right to it any more.
     fn batch_token_stale(&self, _batcher: &BatcherName) {}
+    /// So many dead letters of a batcher were too old and are removed.
+    fn batch_dead_forgotten(&self, _batcher: &BatcherName, _count: u64) {}
     /// Something became a dead letter, for this reason.
     fn batch_dead(&self, _batcher: &BatcherName, _reason: &str) {}
     /// The store was in trouble.
@@ -335,6 +339,14 @@ impl TimerStore for ObservedStore {
 
     async fn due_before(&self, known: Option<Timestamp>) -> Timestamp {
         self.store.due_before(known).await
+    }
+
+    async fn forget_old(&self, keep: &Retention, limit: u32) -> Result<Forgotten, StoreError> {
+        let forgotten = self.heard(self.store.forget_old(keep, limit).await)?;
+        if !forgotten.is_empty() {
+            self.observer().forgot(&forgotten);
+        }
+        Ok(forgotten)
     }
 }
 

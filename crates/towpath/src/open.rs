@@ -138,7 +138,7 @@ async fn open_redis(mut options: RedisOptions, wish: Wish) -> Result<OpenStore, 
     }
     let opened = match wish.clock {
         Some(clock) => RedisStore::open_by_clock(options, clock).await,
-        None => RedisStore::open(options, Arc::new(SystemClock::new())).await,
+        None => RedisStore::open(options, Arc::new(SystemClock::steady())).await,
     };
     let store = opened.map_err(unfit)?;
     let shared = Arc::new(store.clone());

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use towpath_core::clock::Clock;
 use towpath_core::ids::Ids;
 use towpath_core::names::{RequestId, WaiterId};
-use towpath_core::store::{BatchSource, BatchStore, Durability, Store};
+use towpath_core::store::{BatchSource, BatchStore, Durability, Retention, Store};
 
 use crate::batches::{Batches, KnownBatchers};
 use crate::call::Patience;
@@ -36,6 +36,7 @@ struct Inner {
     limits: Limits,
     batches: Batches,
     observer: Option<Arc<dyn Observer>>,
+    retention: Retention,
     broken: watch::Receiver<Option<String>>,
     switchboard: Switchboard,
     engine: Engine,
@@ -116,6 +117,11 @@ impl Towpath {
         self.inner.observer.as_deref().unwrap_or(&Nobody)
     }
 
+    /// How long dead letters and audits are kept, and how many outcomes.
+    pub fn retention(&self) -> &Retention {
+        &self.inner.retention
+    }
+
     pub(crate) fn switchboard(&self) -> &Switchboard {
         &self.inner.switchboard
     }
@@ -161,6 +167,7 @@ pub struct TowpathBuilder {
     observer: Option<Arc<dyn Observer>>,
     owner: Option<String>,
     durability: Option<Durability>,
+    retention: Retention,
     demand: Demand,
     batch_store: Option<Arc<dyn BatchStore>>,
     batch_source: Option<Arc<dyn BatchSource>>,
@@ -199,6 +206,13 @@ impl TowpathBuilder {
     #[must_use]
     pub fn durability(mut self, at_least: Durability) -> Self {
         self.durability = Some(at_least);
+        self
+    }
+
+    /// How long dead letters and audits are kept, and how many outcomes of calls. Default: [`Retention::default`].
+    #[must_use]
+    pub fn retention(mut self, keep: Retention) -> Self {
+        self.retention = keep;
         self
     }
 
@@ -250,7 +264,7 @@ impl TowpathBuilder {
         let batch_store = open.batches.map(|batches| Arc::new(ObservedBatches::new(batches, Arc::clone(&observed))) as Arc<dyn BatchStore>);
         let batches = Batches { store: batch_store, source: self.batch_source.or(open.source), known: KnownBatchers::default() };
         let store: Arc<dyn Store> = observed;
-        let engine = Engine::start(&store, &clock, &functions);
+        let engine = Engine::start(&store, &clock, &functions, self.retention);
         let switchboard = Switchboard::default();
         let inner = Inner {
             store,
@@ -261,6 +275,7 @@ impl TowpathBuilder {
             limits,
             batches,
             observer: self.observer,
+            retention: self.retention,
             broken,
             switchboard,
             engine,

@@ -7,10 +7,12 @@
 //! - A worker that is taken off the list keeps what it holds until the lease ends.
 //! - `next_due` is the earliest of what is left, which lies in the past when a limit cut the work short.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use towpath_core::call::{Call, CallCommand, CallReply, CallState};
 use towpath_core::names::{CallId, LockScope, WorkerId};
-use towpath_core::store::{Fired, StoreError, TimerStore};
+use towpath_core::store::{Fired, Forgotten, Retention, StoreError, TimerStore};
 use towpath_core::time::Timestamp;
 
 use super::records::{Record, Records};
@@ -28,6 +30,11 @@ impl TimerStore for ModelStore {
             known.is_none_or(|known| next_due < known).then_some(next_due)
         };
         self.look_until(None, earlier).await.unwrap_or(Timestamp::MAX)
+    }
+
+    async fn forget_old(&self, keep: &Retention, limit: u32) -> Result<Forgotten, StoreError> {
+        let Some(keep) = keep.dead_letters else { return Ok(Forgotten::default()) };
+        Ok(self.transition(|state, now| Forgotten { dead_letters: state.drop_old(keep, limit as usize, now), ..Forgotten::default() }))
     }
 }
 
@@ -83,6 +90,16 @@ impl Record {
 }
 
 impl State {
+    /// Settles dead letters that are older than that.
+    fn drop_old(&mut self, keep: Duration, limit: usize, now: Timestamp) -> Vec<CallId> {
+        let old = |call: &Call| call.ended_at.filter(|_| call.state == CallState::Dead).map(|at| at + keep);
+        let old = self.records.due_calls(old, limit, now);
+        for call_id in &old {
+            self.put(call_id, CallCommand::Settle { replayed_as: None }, now);
+        }
+        old
+    }
+
     fn fire_due(&mut self, limit: usize, now: Timestamp) -> Fired {
         let mut fired = Fired::default();
         // Each kind looks when its turn comes, so that it does not see what an earlier kind has moved.

@@ -22,8 +22,8 @@ use towpath_core::payload::Payload;
 use towpath_core::permit::PermitKind;
 use towpath_core::store::{
     CallNews, CallStore, CallWatch, Cancelled, ClaimCalls, ClaimFunction, CompleteCalls, Completed, ConfigView, Delivery, Durability,
-    Fired, Heartbeat, InspectStore, RegistryStore, RenewCalls, Renewal, Replayed, SetConfig, Store, StoreError, SubmitCall, Submitted,
-    TimerStore,
+    Fired, Forgotten, Heartbeat, InspectStore, RegistryStore, RenewCalls, Renewal, Replayed, Retention, SetConfig, Store, StoreError,
+    SubmitCall, Submitted, TimerStore,
 };
 use towpath_core::time::Timestamp;
 use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
@@ -345,6 +345,10 @@ impl TimerStore for FlawedStore {
 
     async fn due_before(&self, known: Option<Timestamp>) -> Timestamp {
         self.inner.due_before(known).await
+    }
+
+    async fn forget_old(&self, keep: &Retention, limit: u32) -> Result<Forgotten, StoreError> {
+        self.inner.forget_old(keep, limit).await
     }
 }
 

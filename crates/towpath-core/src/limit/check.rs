@@ -7,7 +7,7 @@ use crate::names::LimitScope;
 use crate::time::micros;
 
 /// A question to a limit that was checked when it was made: whatever is in it can be computed exactly.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Check {
     scope: LimitScope,
     rules: Rules,

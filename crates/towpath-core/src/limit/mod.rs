@@ -7,6 +7,7 @@
 //! | [`take`] | the decision: all rules allow and all are written, or none is |
 //! | `gcra`, `fixed_window`, `sliding_counter`, `sliding_log` | one step of each algorithm |
 //! | [`Noted`], [`NotedRule`] | which rules are asked, for a list |
+//! | [`Recent`] | what a process remembers by scope and key, bounded |
 //! | [`LimitReply`], [`Summary`] | what each rule says; what that means for the caller |
 //!
 //! | algorithm | most in any window of its length |
@@ -36,6 +37,7 @@ mod fixed_window;
 mod gcra;
 mod invalid;
 mod noted;
+mod recent;
 mod reply;
 mod rule;
 mod rules;
@@ -51,6 +53,7 @@ mod text;
 pub use check::Check;
 pub use invalid::InvalidLimit;
 pub use noted::{Note, Noted, NotedRule, counted};
+pub use recent::Recent;
 pub use reply::{LimitReply, Retry, RuleReply};
 pub use rule::{Algorithm, OnError, Rule};
 pub use rules::{RULES_MAX, Rules};

@@ -1,11 +1,10 @@
 //! Which rules of which scopes are asked, for people who want a list. A store writes a rule down when it is new to the process, and again now
 //! and then; what is in use is asked of the rule itself.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::{Algorithm, Check, InvalidLimit, LimitReply, OnError, Rule};
+use super::{Algorithm, Check, InvalidLimit, LimitReply, OnError, Recent, Rule};
 use crate::names::LimitScope;
 use crate::time::Micros;
 
@@ -14,8 +13,8 @@ const NOTED_FOR: Duration = Duration::from_secs(300);
 /// What was written down is kept so much longer than anything of it can be in use. After that a rule that nobody asks any more is not listed,
 /// though another rule may go on counting in the same place.
 const KEPT_FOR: Duration = Duration::from_secs(3_600);
-/// So many scopes are kept in mind; a flood of them starts anew.
-const SCOPES_MAX: usize = 100_000;
+/// So many rules are remembered, each key of a rule for itself. One that is not remembered is written down again, which is only slower.
+const REMEMBERED_MAX: usize = 100_000;
 
 /// A rule of a scope, as it stands in a list. Ordered by scope, then by the rule's name.
 ///
@@ -130,16 +129,22 @@ pub struct Note {
 }
 
 /// What a process has written down, so that a check that is made again and again costs nothing more.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Noted {
-    known: HashMap<LimitScope, Vec<(Rule, Micros)>>,
+    /// Until when each need not be written down again.
+    known: Recent<Rule, Micros>,
+}
+
+impl Default for Noted {
+    fn default() -> Self {
+        Self { known: Recent::holding(REMEMBERED_MAX) }
+    }
 }
 
 impl Noted {
     /// What is to be written down because of a check and what was said to it. A check that has counted nothing leaves no trace here either.
     pub fn news(&self, check: &Check, reply: &LimitReply, now: Micros) -> Vec<Note> {
-        let known = self.known.get(check.scope()).map_or(&[][..], Vec::as_slice);
-        let is_known = |rule: &Rule| known.iter().any(|(noted, until)| noted == rule && now < *until);
+        let is_known = |rule: &Rule| self.known.get(check.scope(), rule).is_some_and(|until| now < *until);
         let note = |rule: &Rule| {
             let noted = NotedRule::new(check.scope().clone(), rule.clone());
             let max_wait = Duration::from_micros(u64::try_from(check.max_wait_us()).unwrap_or(0));
@@ -151,15 +156,14 @@ impl Noted {
 
     /// The rules that a check has counted for were written down.
     pub fn keep(&mut self, check: &Check, reply: &LimitReply, now: Micros) {
-        if self.known.len() >= SCOPES_MAX {
-            self.known.clear();
-        }
-        let known = self.known.entry(check.scope().clone()).or_default();
-        known.retain(|(_, until)| now < *until);
         for rule in counted(check, reply) {
-            known.retain(|(noted, _)| noted != rule);
-            known.push((rule.clone(), now + NOTED_FOR));
+            self.known.put(check.scope(), rule.clone(), now + NOTED_FOR);
         }
+    }
+
+    /// Number of rules that this process remembers.
+    pub fn remembered(&self) -> usize {
+        self.known.len()
     }
 }
 
@@ -206,6 +210,21 @@ mod tests {
         assert_eq!(noted.news(&asked, &reply, start + Duration::from_secs(300)).len(), 1);
         let changed = check("a=gcra:6/1h,burst=10");
         assert_eq!(noted.news(&changed, &take(&changed, &states, start).1, start).len(), 1, "a changed rule is another one");
+    }
+
+    #[test]
+    fn a_flood_of_keys_in_one_scope_is_remembered_up_to_a_bound() {
+        let (mut noted, start) = (Noted::default(), Micros::new(1_000_000_000_000));
+        let mut last = None;
+        for user in 0..250_000 {
+            let asked = check(&format!("a=gcra:5/1h,key=u{user}"));
+            let (_, reply) = take(&asked, &[None], start);
+            noted.keep(&asked, &reply, start);
+            last = Some((asked, reply));
+        }
+        assert!(noted.remembered() <= REMEMBERED_MAX, "{} rules are in memory", noted.remembered());
+        let (asked, reply) = last.unwrap();
+        assert_eq!(noted.news(&asked, &reply, start), [], "the latest are remembered");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::effects::{Child, Effects, Entry, Forgotten, Post};
+use super::effects::{Child, Effects, Entry, ForgottenFacts, Post};
 use super::identity::StepId;
 use super::state::{BlockCause, RunState};
 use super::step::{RunReply, close, queue_up};
@@ -258,7 +258,7 @@ fn go_on(run: &mut Run, effects: &mut Effects, then: Then, seen: u64, now: Times
             run.entries = 1;
             run.journal_bytes = begin.body.len() as u64;
             effects.begins = Some(begin);
-            effects.forgotten = Forgotten::OfSteps;
+            effects.forgotten = ForgottenFacts::OfSteps;
             effects.disarms_all = true;
             effects.children_follow = true;
             run.wait = WaitSet::default();

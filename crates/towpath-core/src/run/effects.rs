@@ -239,7 +239,7 @@ impl FactKind {
 
 /// Which facts leave the inbox, whatever their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Forgotten {
+pub enum ForgottenFacts {
     /// None.
     #[default]
     None,
@@ -261,7 +261,7 @@ pub struct Effects {
     /// Numbers of facts that leave the inbox.
     pub consumed: Vec<u64>,
     /// Facts that leave the inbox besides.
-    pub forgotten: Forgotten,
+    pub forgotten: ForgottenFacts,
     /// Timers of steps to arm.
     pub armed: Vec<(StepId, Timestamp)>,
     /// Timers of steps to disarm.

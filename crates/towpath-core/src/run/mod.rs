@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use canonical::{Unencodable, canonical};
 pub use commit::{Commit, Committed, ENTRIES_MAX, JOURNAL_BYTES_MAX, LastCommit, RESULTS_BEYOND_MAX, RunEnd, Then, TimerAt};
-pub use effects::{Child, ChildStart, ClosePolicy, Effects, Entry, EntryKind, Fact, FactKind, Forgotten, Post};
+pub use effects::{Child, ChildStart, ClosePolicy, Effects, Entry, EntryKind, Fact, FactKind, ForgottenFacts, Post};
 pub use identity::{InvalidStepId, Occurrences, StepId, StepKey, StepKind, StepParts, idempotency_key};
 pub use place::{InvalidRunId, RunId, RunPlace, place};
 pub use state::{BlockCause, RunState};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::commit::{Commit, Committed, commit, leave};
-use super::effects::{Child, Effects, Entry, EntryKind, Forgotten};
+use super::effects::{Child, Effects, Entry, EntryKind, ForgottenFacts};
 use super::identity::StepId;
 use super::place::RunId;
 use super::state::RunState;
@@ -368,7 +368,7 @@ pub(super) fn close(run: &mut Run, effects: &mut Effects, state: RunState, now: 
     run.start_at = None;
     run.events = 0;
     run.wait = WaitSet::default();
-    effects.forgotten = Forgotten::All;
+    effects.forgotten = ForgottenFacts::All;
     effects.disarms_all = true;
     effects.children_follow = true;
     effects.tells_parent = run.parent.is_some();

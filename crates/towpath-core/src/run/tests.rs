@@ -93,9 +93,9 @@ impl Kept {
         self.inbox.retain(|number, _| !effects.consumed.contains(number));
         self.inbox.extend(effects.fact.map(|number| (number, is_event)));
         match effects.forgotten {
-            Forgotten::None => {}
-            Forgotten::OfSteps => self.inbox.retain(|_, is_event| *is_event),
-            Forgotten::All => self.inbox.clear(),
+            ForgottenFacts::None => {}
+            ForgottenFacts::OfSteps => self.inbox.retain(|_, is_event| *is_event),
+            ForgottenFacts::All => self.inbox.clear(),
         }
         if effects.disarms_all {
             self.timers.clear();

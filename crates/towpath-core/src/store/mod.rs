@@ -10,6 +10,7 @@ mod inspect;
 mod limits;
 mod locks;
 mod registry;
+mod retention;
 mod runs;
 mod timers;
 
@@ -23,6 +24,7 @@ pub use inspect::InspectStore;
 pub use limits::LimitStore;
 pub use locks::{HeldScope, LockNews, LockStore, LockWakes};
 pub use registry::{ConfigView, Heartbeat, PrepareParams, RegistryStore, SetConfig};
+pub use retention::{Forgotten, Retention};
 pub use runs::{
     ClaimRuns, ClaimedRun, EventSent, FACTS_MAX, FiredRuns, JournalEntry, NewEvent, OnConflict, Reuse, RunCommitted, RunRenewal,
     RunRequest, RunRequested, RunStore, RunView, StartRun, Started, TakeOverRuns, TakenOver, end_without_code,

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{Ended, StoreError};
+use super::{Ended, Forgotten, Retention, StoreError};
 use crate::time::Timestamp;
 
 /// The timers' moves.
@@ -19,6 +19,12 @@ pub trait TimerStore: Send + Sync {
 
     /// Ends as soon as something is due earlier than `known` (`None`: anything at all), and says when. The loop sleeps until then.
     async fn due_before(&self, known: Option<Timestamp>) -> Timestamp;
+
+    /// Removes what is too old or too much, at most `limit` of each kind, the oldest first. A dead letter of a call is settled as
+    /// [`drop_dead`](super::CallStore::drop_dead) does it. Nothing of this happens by itself: the engine asks for it now and then.
+    ///
+    /// The bounds of outcomes are those of the embedded store. On Redis an ended call lives in a bucket that Redis expires.
+    async fn forget_old(&self, keep: &Retention, limit: u32) -> Result<Forgotten, StoreError>;
 }
 
 /// What was done.

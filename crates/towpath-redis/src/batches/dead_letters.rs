@@ -20,6 +20,11 @@ use crate::value;
 /// So many of the latest removals are on record.
 const AUDIT_KEPT: i64 = 1_000;
 
+/// So many entries that are not too old are passed before a list is left.
+const YOUNGER_PASSED: usize = 200;
+/// So many entries that are too old are removed at once.
+const OLD_AT_ONCE: usize = 1_000;
+
 /// Entries of some ids, in order of their arrival, and the part that has each.
 type Found = HashMap<BatchId, VecDeque<(usize, Entry)>>;
 
@@ -116,15 +121,19 @@ impl RedisStore {
         Ok(cleared)
     }
 
-    /// Removes what came here longer ago than that.
+    /// Removes what came here longer ago than that. The lists are in order of arrival, so that it stops where entries are younger; a few are
+    /// passed, for the clocks of those who wrote them may differ.
     pub(super) async fn remove_old_letters(&self, places: &Places, keep: Duration) -> Result<u64, StoreError> {
         let since = Timestamp::from_millis(self.shared.now().as_millis().saturating_sub(millis(keep)));
         let mut old = Vec::new();
         for (part, place) in places.all().iter().enumerate() {
-            let mut reader = Reader::forwards(self, place);
-            while reader.head(None).await?.is_some() {
-                let entry = reader.take().filter(|entry| entry.letter.at.is_some_and(|at| at < since));
-                old.extend(entry.map(|entry| (part, entry.raw)));
+            let (mut reader, mut younger) = (Reader::forwards(self, place), 0);
+            while younger < YOUNGER_PASSED && old.len() < OLD_AT_ONCE && reader.head(None).await?.is_some() {
+                let Some(entry) = reader.take() else { break };
+                match entry.letter.at {
+                    Some(at) if at < since => old.push((part, entry.raw)),
+                    _ => younger += 1,
+                }
             }
         }
         Ok(self.remove_entries(places, &old).await?.into_iter().filter(|removed| *removed).count() as u64)

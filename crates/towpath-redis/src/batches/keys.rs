@@ -113,7 +113,7 @@ pub(super) fn batchers(prefix: &str) -> String {
 }
 
 /// List: who dropped dead letters, the latest first.
-pub(super) fn audit(prefix: &str) -> String {
+pub(crate) fn audit(prefix: &str) -> String {
     format!("{prefix}:batch:audit")
 }
 

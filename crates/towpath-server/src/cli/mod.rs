@@ -30,6 +30,7 @@ mod openapi;
 mod outcome;
 mod output;
 mod pauses;
+mod retention;
 mod serve;
 mod signals;
 mod time;

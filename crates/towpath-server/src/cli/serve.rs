@@ -16,6 +16,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::globals::Globals;
 use super::output::Output;
+use super::retention::RetentionArgs;
 use super::{hosting, words};
 
 const EXAMPLES: &str = "\
@@ -69,6 +70,8 @@ pub(crate) struct ServeArgs {
     /// Listen on a public address without any key: everyone on the network may call and serve functions
     #[arg(long)]
     insecure_no_auth: bool,
+    #[command(flatten)]
+    retention: RetentionArgs,
     /// How log lines look: text or json [default: text, with --json json]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
@@ -91,6 +94,7 @@ pub(crate) async fn run(globals: &Globals, out: Output, args: ServeArgs) -> Resu
         webhook_secrets: webhook_secrets()?,
         config: config(args.config.as_deref())?,
         drain_timeout: args.drain_timeout,
+        retention: (&args.retention).into(),
         log_format,
         ..Settings::default()
     };

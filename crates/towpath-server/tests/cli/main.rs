@@ -5,6 +5,7 @@
 mod batch;
 mod bench;
 mod call;
+mod clock;
 mod crash;
 mod doctor;
 mod limit;

@@ -9,7 +9,8 @@ use crate::writer::Tx;
 
 const PUT: &str = "INSERT INTO limit_rules (noted, sweep_us) VALUES (?1, ?2) \
      ON CONFLICT (noted) DO UPDATE SET sweep_us = max(sweep_us, excluded.sweep_us)";
-const SWEEP: &str = "DELETE FROM limit_rules WHERE noted IN (SELECT noted FROM limit_rules WHERE sweep_us < ?1 ORDER BY sweep_us LIMIT ?2)";
+pub(crate) const SWEEP: &str =
+    "DELETE FROM limit_rules WHERE noted IN (SELECT noted FROM limit_rules WHERE sweep_us < ?1 ORDER BY sweep_us LIMIT ?2)";
 pub(crate) const AFTER: &str = "SELECT noted FROM limit_rules WHERE noted > ?1 ORDER BY noted LIMIT ?2";
 
 /// Every new rule sweeps so many that are over: more go than come.

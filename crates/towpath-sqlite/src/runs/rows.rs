@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use towpath_core::names::{EventName, Reference, WorkflowName};
 use towpath_core::payload::Payload;
 use towpath_core::run::{
-    Child, Entry, EntryKind, Fact, FactKind, Forgotten, Post, Run, RunId, RunQueue, Standing, StepId, TERMINATED_AFTER,
+    Child, Entry, EntryKind, Fact, FactKind, ForgottenFacts, Post, Run, RunId, RunQueue, Standing, StepId, TERMINATED_AFTER,
 };
 use towpath_core::store::{FACTS_MAX, JournalEntry};
 use towpath_core::time::Timestamp;
@@ -223,11 +223,11 @@ pub(super) fn consume(conn: &Connection, run_id: &RunId, numbers: &[u64]) -> Mov
     Ok(())
 }
 
-pub(super) fn forget_facts(conn: &Connection, run_id: &RunId, forgotten: Forgotten) -> Moved<()> {
+pub(super) fn forget_facts(conn: &Connection, run_id: &RunId, forgotten: ForgottenFacts) -> Moved<()> {
     let sql = match forgotten {
-        Forgotten::None => return Ok(()),
-        Forgotten::OfSteps => "DELETE FROM run_facts WHERE run_id = ?1 AND of_step = 1",
-        Forgotten::All => ROWS[1],
+        ForgottenFacts::None => return Ok(()),
+        ForgottenFacts::OfSteps => "DELETE FROM run_facts WHERE run_id = ?1 AND of_step = 1",
+        ForgottenFacts::All => ROWS[1],
     };
     conn.prepare_cached(sql)?.execute([run_id.as_str()])?;
     Ok(())

@@ -3,6 +3,8 @@
 //! | actor | what it does |
 //! |---|---|
 //! | [`timekeeper`] | per store handle: does what is due |
+//! | [`clock_watch`] | per store handle: notices that the machine's clock was set |
+//! | [`keeper`] | per store handle: removes what is too old or too much |
 //! | [`registrar`] | per store handle: hears that functions changed |
 //! | [`claimer`] | per worker: claims calls for free permits |
 //! | [`turns`] | per worker: draws turns for calls of functions with a rate |
@@ -21,9 +23,11 @@ pub(crate) mod answerer;
 pub(crate) mod aside;
 pub(crate) mod backoff;
 pub(crate) mod claimer;
+pub(crate) mod clock_watch;
 pub(crate) mod desk;
 pub(crate) mod executor;
 pub(crate) mod heartbeat;
+pub(crate) mod keeper;
 pub(crate) mod permits;
 pub(crate) mod registrar;
 pub(crate) mod renewer;
@@ -35,7 +39,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::JoinSet;
 use towpath_core::clock::Clock;
-use towpath_core::store::Store;
+use towpath_core::store::{Retention, Store};
 use towpath_core::time::Timestamp;
 
 use self::supervised::{Health, supervise};
@@ -48,7 +52,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn start(store: &Arc<dyn Store>, clock: &Arc<dyn Clock>, functions: &Arc<FunctionCache>) -> Self {
+    pub(crate) fn start(store: &Arc<dyn Store>, clock: &Arc<dyn Clock>, functions: &Arc<FunctionCache>, keep: Retention) -> Self {
         let mut loops = JoinSet::new();
         let health = Arc::new(Health::default());
         loops.spawn(supervise("timekeeper", Arc::clone(clock), Arc::clone(&health), {
@@ -59,6 +63,18 @@ impl Engine {
             let (store, clock, functions) = (Arc::clone(store), Arc::clone(clock), Arc::clone(functions));
             move || registrar::run(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&functions))
         }));
+        if clock.jumps().is_some() {
+            loops.spawn(supervise("clock watch", Arc::clone(clock), Arc::clone(&health), {
+                let clock = Arc::clone(clock);
+                move || clock_watch::run(Arc::clone(&clock))
+            }));
+        }
+        if keep != Retention::FOREVER {
+            loops.spawn(supervise("keeper", Arc::clone(clock), Arc::clone(&health), {
+                let (store, clock) = (Arc::clone(store), Arc::clone(clock));
+                move || keeper::run(Arc::clone(&store), Arc::clone(&clock), keep)
+            }));
+        }
         Self { loops: Mutex::new(loops), health }
     }
 

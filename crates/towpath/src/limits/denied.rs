@@ -2,25 +2,28 @@
 //!
 //! Only a refund or a reset by another process could free it earlier; such a check is then denied until its retry all the same.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use towpath_core::limit::{Check, LimitReply, Retry};
+use towpath_core::limit::{Check, LimitReply, Recent, Retry};
 use towpath_core::names::LimitScope;
 use towpath_core::time::{Micros, micros};
 
-/// So many refusals are kept in mind; what is over goes first.
+/// So many refusals are remembered; the oldest go first. A check that is not remembered is asked again, which is only slower.
 const KEPT_MAX: usize = 10_000;
 
 /// Checks that were denied, by what they asked.
-#[derive(Default)]
 pub(crate) struct Denied {
-    until: Mutex<HashMap<LimitScope, Vec<Refusal>>>,
+    known: Mutex<Recent<Check, Refusal>>,
+}
+
+impl Default for Denied {
+    fn default() -> Self {
+        Self { known: Mutex::new(Recent::holding(KEPT_MAX)) }
+    }
 }
 
 struct Refusal {
-    check: Check,
     reply: LimitReply,
     /// By this process's clock when it heard of it.
     heard: Micros,
@@ -31,7 +34,7 @@ impl Denied {
     /// What a check that was just denied would be told again.
     pub(super) fn recall(&self, check: &Check, now: Micros) -> Option<LimitReply> {
         let known = self.lock();
-        let refusal = known.get(check.scope())?.iter().find(|refusal| refusal.check == *check && now < refusal.retry_at)?;
+        let refusal = known.get(check.scope(), check).filter(|refusal| now < refusal.retry_at)?;
         let passed = Duration::from_micros(u64::try_from(now.get() - refusal.heard.get()).unwrap_or(0));
         let mut reply = refusal.reply.clone();
         for rule in &mut reply.rules {
@@ -51,26 +54,50 @@ impl Denied {
         }
         let after = |said: &towpath_core::limit::RuleReply| if let Retry::After(after) = said.retry { Some(after) } else { None };
         let Some(longest) = reply.rules.iter().filter_map(after).max() else { return };
-        let mut known = self.lock();
-        if known.len() >= KEPT_MAX {
-            known.retain(|_, refusals| refusals.iter().any(|refusal| now < refusal.retry_at));
-        }
-        if known.len() >= KEPT_MAX {
-            return; // it is asked again, which is only slower
-        }
-        let refusals = known.entry(check.scope().clone()).or_default();
-        refusals.retain(|refusal| now < refusal.retry_at && refusal.check != *check);
         let retry_at = Micros::new(now.get().saturating_add(micros(longest)));
-        refusals.push(Refusal { check: check.clone(), reply: reply.clone(), heard: now, retry_at });
+        self.lock().put(check.scope(), check.clone(), Refusal { reply: reply.clone(), heard: now, retry_at });
     }
 
     /// Something was given back: ask again.
     pub(super) fn forget(&self, scope: &LimitScope) {
-        self.lock().remove(scope);
+        self.lock().forget(scope);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<LimitScope, Vec<Refusal>>> {
+    fn lock(&self) -> MutexGuard<'_, Recent<Check, Refusal>> {
         // Nothing in here can panic half way.
-        self.until.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_core::limit::{Rules, take};
+
+    use super::*;
+
+    const START: Micros = Micros::new(1_000_000_000_000);
+
+    fn refused(user: usize) -> (Check, LimitReply) {
+        let rules = Rules::one(format!("per_user=sliding_log:1/1h,key=u{user}").parse().unwrap());
+        let check = Check::take(LimitScope::new("acme").unwrap(), rules, 1, Duration::ZERO).unwrap();
+        let (states, _) = take(&check, &[None], START);
+        let (_, reply) = take(&check, &states, START);
+        assert!(!reply.allowed);
+        (check, reply)
+    }
+
+    #[test]
+    fn refusals_of_a_flood_of_keys_are_bounded_and_the_latest_is_recalled() {
+        let denied = Denied::default();
+        for user in 0..3 * KEPT_MAX {
+            let (check, reply) = refused(user);
+            denied.note(&check, &reply, START);
+            assert_eq!(denied.recall(&check, START), Some(reply));
+        }
+        assert!(denied.lock().len() <= KEPT_MAX, "{} refusals are in memory", denied.lock().len());
+        let (check, _) = refused(3 * KEPT_MAX - 1);
+        denied.forget(check.scope());
+        assert_eq!(denied.recall(&check, START), None, "something was given back");
+        assert!(denied.lock().is_empty());
     }
 }

@@ -1,19 +1,22 @@
 //! What counts while the store is out of reach, for rules that wish so: the same arithmetic in this process's memory, with its share.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use towpath_core::limit::{Check, LimitReply, LimitState, OnError, Retry, Rule, RuleReply, Rules, StateName, take};
-use towpath_core::names::LimitScope;
+use towpath_core::limit::{Check, LimitReply, LimitState, OnError, Recent, Retry, Rule, RuleReply, Rules, StateName, take};
 use towpath_core::time::Micros;
 
-/// So many states are kept; a flood of keys starts anew rather than growing for ever.
+/// So many states are kept; of a flood of keys those that were asked least lately are forgotten.
 const KEPT_MAX: usize = 100_000;
 
 /// Limits in memory.
-#[derive(Default)]
 pub(crate) struct LocalLimits {
-    states: Mutex<HashMap<(LimitScope, StateName), LimitState>>,
+    states: Mutex<Recent<StateName, LimitState>>,
+}
+
+impl Default for LocalLimits {
+    fn default() -> Self {
+        Self { states: Mutex::new(Recent::holding(KEPT_MAX)) }
+    }
 }
 
 impl LocalLimits {
@@ -49,15 +52,12 @@ impl LocalLimits {
         };
         let check = check.ok()?;
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        if states.len() > KEPT_MAX {
-            states.clear();
-        }
-        let names: Vec<_> = rules.iter().map(|rule| (scope.clone(), StateName::of(rule, now))).collect();
-        let before: Vec<_> = names.iter().map(|name| states.get(name).cloned()).collect();
+        let names: Vec<_> = rules.iter().map(|rule| StateName::of(rule, now)).collect();
+        let before: Vec<_> = names.iter().map(|name| states.get(&scope, name).cloned()).collect();
         let (after, reply) = take(&check, &before, now);
         for (name, state) in names.into_iter().zip(after) {
             if let Some(state) = state {
-                states.insert(name, state);
+                states.put(&scope, name, state);
             }
         }
         Some(reply)

@@ -1,7 +1,7 @@
 //! Dead letters: kept until somebody deals with them.
 
 use towpath_core::call::{Call, CallState};
-use towpath_core::store::{Replayed, Submitted};
+use towpath_core::store::{Forgotten, Replayed, Retention, Submitted};
 
 use crate::bench::{Bench, sure};
 use crate::words::{SubmitWords, call_id, function, new_call, ok, seconds};
@@ -147,4 +147,54 @@ pub async fn a_function_with_a_dead_letter_cannot_be_forgotten(t: &mut Bench) {
     assert!(!sure(t.store().forget(&function("add")).await));
     assert!(sure(t.store().drop_dead(&dead).await));
     assert!(sure(t.store().forget(&function("add")).await));
+}
+
+/// Dead letters are kept for so long.
+fn keep_s(length_s: u64) -> Retention {
+    Retention { dead_letters: Some(seconds(length_s)), ..Retention::FOREVER }
+}
+
+pub async fn a_dead_letter_past_its_retention_is_dropped_and_a_younger_one_stays(t: &mut Bench) {
+    define_hopeless(t).await;
+    let old = t.dead_letter(t.new_call("add").key("k").retain(seconds(10))).await;
+    let letter = t.call(&old).await;
+    t.advance_s(1);
+    let younger = t.dead_letter(t.new_call("add")).await;
+    t.advance_s(98);
+    assert_eq!(sure(t.store().forget_old(&keep_s(100), 10).await), Forgotten::default(), "a second is left");
+    t.advance_s(1);
+    let forgotten = sure(t.store().forget_old(&keep_s(100), 10).await);
+    assert_eq!(forgotten, Forgotten { dead_letters: vec![old.clone()], ..Forgotten::default() });
+    assert_eq!(t.call(&old).await, Call { state: CallState::Settled, ended_at: Some(t.now()), ..letter }, "as if a person had dropped it");
+    t.check_state(&younger, CallState::Dead).await;
+    assert_eq!(t.known_function("add").await.counts.dead, 1);
+    assert_eq!(sure(t.store().forget_old(&keep_s(100), 10).await), Forgotten::default(), "once");
+    t.advance_s(10);
+    assert_eq!(t.state(&old).await, None, "and it is gone when its own retention is over");
+    assert!(matches!(t.try_submit(new_call("new", "add").key("k")).await, Submitted::Accepted { .. }));
+}
+
+pub async fn without_a_bound_no_dead_letter_is_dropped(t: &mut Bench) {
+    define_hopeless(t).await;
+    let dead = t.dead_letter(t.new_call("add")).await;
+    t.advance_s(DECADE_S);
+    assert_eq!(sure(t.store().forget_old(&Retention::FOREVER, 10).await), Forgotten::default());
+    t.check_state(&dead, CallState::Dead).await;
+}
+
+pub async fn old_dead_letters_are_dropped_a_few_at_a_time(t: &mut Bench) {
+    define_hopeless(t).await;
+    let mut dead = Vec::new();
+    for _ in 0..5 {
+        dead.push(t.dead_letter(t.new_call("add")).await);
+        t.advance_s(1);
+    }
+    t.advance_s(100);
+    let mut dropped = Vec::new();
+    for count in [2, 2, 1, 0] {
+        let forgotten = sure(t.store().forget_old(&keep_s(100), 2).await);
+        assert_eq!((forgotten.dead_letters.len(), forgotten.has_more(2)), (count, count == 2), "after {dropped:?} of {dead:?}");
+        dropped.extend(forgotten.dead_letters);
+    }
+    assert_eq!(dropped, dead, "the oldest first");
 }

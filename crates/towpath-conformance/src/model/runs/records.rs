@@ -6,7 +6,8 @@ use std::sync::Arc;
 use towpath_core::names::{EventName, Reference, WorkflowName};
 use towpath_core::payload::Payload;
 use towpath_core::run::{
-    Child, Effects, Fact, FactKind, Forgotten, NewRun, Parent, Post, Run, RunCommand, RunId, RunReply, RunState, Standing, StepId, step,
+    Child, Effects, Fact, FactKind, ForgottenFacts, NewRun, Parent, Post, Run, RunCommand, RunId, RunReply, RunState, Standing, StepId,
+    step,
 };
 use towpath_core::store::{FACTS_MAX, JournalEntry, StartRun};
 use towpath_core::time::Timestamp;
@@ -142,9 +143,9 @@ fn write(record: &mut RunRecord, effects: Effects, fact: Option<FactKind>, now: 
         record.inbox.insert(number, Fact { number, at: now, kind });
     }
     match effects.forgotten {
-        Forgotten::None => {}
-        Forgotten::OfSteps => record.inbox.retain(|_, fact| fact.kind.outlives_generation()),
-        Forgotten::All => record.inbox.clear(),
+        ForgottenFacts::None => {}
+        ForgottenFacts::OfSteps => record.inbox.retain(|_, fact| fact.kind.outlives_generation()),
+        ForgottenFacts::All => record.inbox.clear(),
     }
     record.children.extend(effects.children.into_iter().map(|child| (child.step.clone(), child)));
     if let Some(step) = effects.closed_child {

@@ -9,7 +9,7 @@ use super::pace::{self, Paced};
 use super::place::Target;
 use super::report::{self, Idle, Queued, Report, Row, StoreFacts};
 use super::slow::SlowScripts;
-use super::{BenchArgs, MANY, Measurement, batches, calls, failed, functions, limits, locks, open};
+use super::{BenchArgs, MANY, Measurement, batches, calls, failed, functions, keys, limits, lists, locks, open};
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
 
@@ -33,6 +33,8 @@ pub(super) async fn everything(target: &Target, out: Output, args: &BenchArgs) -
         queued: None,
         limits: Vec::new(),
         batches: Vec::new(),
+        keys: None,
+        lists: None,
         longest_script: None,
         hint: args.quick,
     };
@@ -64,6 +66,16 @@ pub(super) async fn everything(target: &Target, out: Output, args: &BenchArgs) -
     if args.wants(Measurement::Batches) {
         out.note("measuring messages of batches …");
         report.batches = batches::run(target, args.short_length()).await?;
+    }
+    if args.wants(Measurement::Keys) {
+        let count = keys::keys(args.quick);
+        out.note(&format!("measuring {count} keys of a limit …"));
+        report.keys = Some(keys::run(target, count).await?);
+    }
+    if args.wants(Measurement::Lists) {
+        let calls = lists::calls(args.quick, args.full);
+        out.note(&format!("measuring lists of {calls} calls …"));
+        report.lists = Some(lists::run(target, calls).await?);
     }
     // Before the idle server is measured: reading the log is a command too.
     report.longest_script = slow.map(SlowScripts::finish);

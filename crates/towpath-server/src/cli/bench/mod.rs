@@ -9,8 +9,10 @@ mod folder;
 mod functions;
 mod growth;
 mod idle;
+mod keys;
 mod lateness;
 mod limits;
+mod lists;
 mod load;
 mod locks;
 mod measure;
@@ -82,6 +84,10 @@ What is measured:
           EXPIRE in one pipeline
   batches messages taken by 64 tasks, with ids that are remembered and without,
           against as many that send Redis RPUSH and ZADD in one pipeline
+  keys    checks of a limit with a key per user: the first thousand keys of a scope
+          against the last thousand of 100,000
+  lists   every filtered list of 100,000 calls (with --full 1.8 million), and a
+          push beside 20 lists. Not measured unless asked for with --only
   idle    memory of a server with nothing to do, and its commands to a Redis
 
 On a Redis the longest script is read from its slow log, whose threshold is set
@@ -135,6 +141,8 @@ enum Measurement {
     Locks,
     Limits,
     Batches,
+    Keys,
+    Lists,
     Idle,
 }
 
@@ -168,7 +176,7 @@ impl BenchArgs {
     }
 
     fn wants(&self, measurement: Measurement) -> bool {
-        self.only.is_empty() || self.only.contains(&measurement)
+        self.only.contains(&measurement) || (self.only.is_empty() && measurement != Measurement::Lists)
     }
 
     /// How long the decisive level is measured.

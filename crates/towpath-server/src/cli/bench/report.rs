@@ -10,8 +10,10 @@ use super::findings::{Finding, findings};
 use super::floor::FloorMeasured;
 use super::functions::{self, FunctionsRow};
 use super::growth::Growth;
+use super::keys::KeysRow;
 use super::lateness::Lateness;
 use super::limits::{self, LimitRow};
+use super::lists::ListsRow;
 use super::load::Measured;
 use super::locks::Locks;
 use super::micros;
@@ -33,6 +35,8 @@ pub(super) struct Report {
     pub(super) queued: Option<Queued>,
     pub(super) limits: Vec<LimitRow>,
     pub(super) batches: Vec<BatchRow>,
+    pub(super) keys: Option<KeysRow>,
+    pub(super) lists: Option<ListsRow>,
     /// On a Redis only.
     pub(super) longest_script: Option<Longest>,
     /// Measured too briefly to be more than a hint.
@@ -182,6 +186,12 @@ impl Report {
         }
         if let Some(locks) = &self.locks {
             locks.print(out);
+        }
+        if let Some(keys) = &self.keys {
+            out.line(&keys.sentence());
+        }
+        if let Some(lists) = &self.lists {
+            out.line(&lists.sentence());
         }
         if let Some(queued) = &self.queued {
             out.line(&format!("a waiting call takes {:.0} bytes of the store's memory", queued.store_bytes_per_call));

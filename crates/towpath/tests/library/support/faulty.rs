@@ -318,6 +318,10 @@ impl TimerStore for FaultyStore {
     async fn due_before(&self, known: Option<Timestamp>) -> Timestamp {
         self.store.due_before(known).await
     }
+
+    async fn forget_old(&self, keep: &Retention, limit: u32) -> Result<Forgotten, StoreError> {
+        self.make("forget_old", self.store.forget_old(keep, limit)).await
+    }
 }
 
 #[async_trait]
