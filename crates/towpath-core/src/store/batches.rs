@@ -63,7 +63,7 @@ pub trait BatchStore: Send + Sync {
     async fn dead_letter_clear(&self, batcher: &BatcherId, who: &str) -> Result<u64, StoreError>;
 
     /// Dead letters in the order in which they came, or the other way round. A page ends with the one that reaches
-    /// [`PageRequest::BYTES_MAX`].
+    /// [`PageRequest::BYTES_MAX`](crate::inspect::PageRequest::BYTES_MAX).
     async fn dead_letters(&self, batcher: &BatcherId, query: &DeadLetterQuery) -> Result<CursorPage<DeadLetter>, StoreError>;
 
     /// One dead letter.
@@ -75,8 +75,8 @@ pub trait BatchStore: Send + Sync {
     /// Open batches by the time of their first message, then by key.
     async fn open_batches(&self, batcher: &BatcherId, after: Option<Cursor>, limit: u32) -> Result<CursorPage<OpenBatchView>, StoreError>;
 
-    /// The open batch of a key, with its messages from the place `from` on: at most [`PageRequest::LIMIT_MAX`], up to the one that reaches
-    /// [`PageRequest::BYTES_MAX`].
+    /// The open batch of a key, with its messages from the place `from` on: at most [`PageRequest::LIMIT_MAX`](crate::inspect::PageRequest::LIMIT_MAX), up to the one that reaches
+    /// [`PageRequest::BYTES_MAX`](crate::inspect::PageRequest::BYTES_MAX).
     async fn open_batch(&self, batcher: &BatcherId, key: &BatchKey, from: u64) -> Result<Option<BatchView>, StoreError>;
 
     /// Batches in flight by the time at which something is due, then by id.
