@@ -168,8 +168,11 @@ impl SqliteStore {
     }
 
     /// Runs a list for people beside the writer, and beside what calls and batches read.
-    pub(crate) async fn list<R: Send + 'static>(&self, run: impl FnMut(&Connection) -> Moved<R> + Send + 'static) -> Result<R, StoreError> {
-        self.read_on(self.reads.as_ref().map(|reads| &reads.for_lists), run).await
+    pub(crate) async fn list<R: Send + 'static>(
+        &self,
+        mut run: impl FnMut(&Connection) -> Moved<R> + Send + 'static,
+    ) -> Result<R, StoreError> {
+        self.read_on(self.reads.as_ref().map(|reads| &reads.for_lists), move |conn| at_one_instant(conn, &mut run)).await
     }
 
     async fn read_on<R: Send + 'static>(
@@ -228,6 +231,17 @@ fn start_reader(conn: Connection) -> mpsc::Sender<Read> {
         tracing::error!(cause, "no thread for reads: lists will not be available");
     }
     reads
+}
+
+/// Reads with all statements at one instant: a call that moves in between is neither listed twice nor left out.
+fn at_one_instant<R>(conn: &Connection, run: &mut impl FnMut(&Connection) -> Moved<R>) -> Moved<R> {
+    // On the writer's connection a transaction is under way.
+    let snapshot = if conn.is_autocommit() { Some(conn.unchecked_transaction()?) } else { None };
+    let read = run(conn)?;
+    if let Some(snapshot) = snapshot {
+        snapshot.commit()?;
+    }
+    Ok(read)
 }
 
 #[async_trait]

@@ -32,6 +32,11 @@ impl Probe {
             let message = format!("a probe write took longer than {} seconds", WRITE_TIME_MAX.as_secs());
             Err(StoreError::Unavailable(towpath_core::store::StoreTrouble::Other(message)))
         });
+        // A probe whose reply was lost has no effect that a caller would have to look up: the store does not answer.
+        let answer = answer.map_err(|error| match error {
+            StoreError::Unknown(cause) => StoreError::Unavailable(towpath_core::store::StoreTrouble::Other(cause)),
+            other => other,
+        });
         *latest = Some((app.clock().now(), answer.clone()));
         answer
     }

@@ -21,6 +21,8 @@ fn a_function_with_a_broken_definition_keeps_the_calls_of_no_other_from_an_http_
     let (first, second) = (serve(&redis.url()), serve(&redis.url()));
     let functions = json!([{ "name": "bad", "concurrency": 10 }, { "name": "good", "concurrency": 10 }]);
     post(&first.url, "/v1/workers", &json!({ "worker_id": "w-1", "functions": functions }));
+    // The second server knows the worker, so that it does not ask for it again, and has read no definition.
+    assert_eq!(post(&second.url, "/v1/workers/w-1/claim", &json!({ "max": 1 }))["calls"], json!([]));
     let caller = Caller::new();
     for n in 0..3 {
         caller.submit(&first.url, "bad", &format!("bad-{n}"));
@@ -28,7 +30,6 @@ fn a_function_with_a_broken_definition_keeps_the_calls_of_no_other_from_an_http_
     }
     let definition = redis.cli(&["HGET", "towpath:function:{function:stream:__global__:bad}", "definition"]);
     redis.cli(&["HSET", "towpath:function:{function:stream:__global__:bad}", "definition", "of a later version"]);
-    // The second server has read no definition before.
     let mut delivered = Vec::new();
     wait_for("the calls of the good function", || {
         let claimed = post(&second.url, "/v1/workers/w-1/claim", &json!({ "max": 6, "wait_ms": 200 }));

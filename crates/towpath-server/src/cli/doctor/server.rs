@@ -92,7 +92,7 @@ async fn work(client: &Client, health: &HealthBody) -> Vec<Finding> {
     findings.extend(batches(client).await);
     findings.push(match health.dead {
         0 => Finding::ok("dead letters", "none"),
-        dead => Finding::info("dead letters", words::plural(dead, "call"), "see why with `towpath dlq list`, then replay or drop them"),
+        dead => Finding::info("dead letters", words::plural(dead, "call"), "see why with `towpath dlq ls`, then replay or drop them"),
     });
     findings
 }
@@ -106,10 +106,10 @@ async fn batches(client: &Client) -> Vec<Finding> {
     let mut findings = if held.is_empty() { vec![Finding::ok("batches", "every batcher in use has a target")] } else { held };
     if dead > DEAD_LETTERS_MANY {
         let message = format!("{dead} dead letters of batches");
-        findings.push(Finding::warn("batches", message, "see why with `towpath dlq list --batches`, then replay or drop them"));
+        findings.push(Finding::warn("batches", message, "see why with `towpath dlq ls --batches`, then replay or drop them"));
     } else if dead > 0 {
         let message = words::plural(dead, "dead letter") + " of batches";
-        findings.push(Finding::info("batches", message, "see why with `towpath dlq list --batches`, then replay or drop them"));
+        findings.push(Finding::info("batches", message, "see why with `towpath dlq ls --batches`, then replay or drop them"));
     }
     findings
 }
