@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_core::clock::VirtualClock;
-use towpath_core::run::{BlockCause, ClosePolicy, Commit, EntryKind, FactKind, Group, RunEnd, RunId, RunState, Then, TimerAt, WaitSet};
+use towpath_core::run::{BlockCause, ClosePolicy, Commit, EntryKind, Group, RunEnd, RunId, RunState, Then, TimerAt, WaitSet};
 use towpath_core::store::{
     ClaimRuns, Durability, NewEvent, OnConflict, Reuse, RunCommitted, RunRequest, RunStore, StartRun, Started, StoreError, TakeOverRuns,
 };
@@ -294,7 +294,6 @@ impl Pair {
             _stays => Then::Stay,
         };
         let consumes = op.detail.is_multiple_of(3);
-        let events = facts.iter().filter(|fact| matches!(fact.kind, FactKind::Event { .. })).count();
         let commit = Commit {
             owner: if op.detail == 10 { worker_id("w9") } else { run.owner.clone().unwrap_or_else(|| worker_id("w9")) },
             epoch: run.epoch,
@@ -302,7 +301,6 @@ impl Pair {
             digest: Arc::from(format!("{op:?}{}", run.revision)),
             entries: vec![entry(EntryKind::Open, "{}"), done(op.detail, &format!("{}", op.detail))],
             consumed: if consumes { facts.iter().map(|fact| fact.number).collect() } else { Vec::new() },
-            events_consumed: if consumes { u32::try_from(events).unwrap_or(0) } else { 0 },
             seen: if op.detail == 8 { 0 } else { run.facts },
             armed: if op.detail % 4 == 1 { vec![(step(op.detail), TimerAt::After(seconds(u64::from(op.detail))))] } else { Vec::new() },
             disarmed: if op.detail == 7 { vec![step(1), step(5)] } else { Vec::new() },

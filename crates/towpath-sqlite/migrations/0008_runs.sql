@@ -21,9 +21,17 @@ CREATE TABLE runs (
 
 CREATE INDEX runs_queued ON runs (place, queue, turn) WHERE queue IS NOT NULL;
 CREATE INDEX runs_claimed ON runs (place, expires_ms) WHERE expires_ms IS NOT NULL;
-CREATE INDEX runs_stuck ON runs (place) WHERE cause IS NOT NULL;
+-- Runs that another build may mend.
+CREATE INDEX runs_unfit ON runs (place, run_id) WHERE cause IN ('nondeterminism', 'foreign_await', 'panicked', 'decode');
 CREATE INDEX runs_kept ON runs (kept_until_ms) WHERE kept_until_ms IS NOT NULL;
-CREATE INDEX runs_by_reference ON runs (workflow, reference, turn) WHERE reference IS NOT NULL;
+
+-- The latest run that a reference was given to.
+CREATE TABLE run_references (
+  workflow  TEXT NOT NULL,
+  reference TEXT NOT NULL,
+  run_id    TEXT NOT NULL,
+  PRIMARY KEY (workflow, reference)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE run_journal (
   run_id TEXT NOT NULL,
@@ -45,14 +53,17 @@ CREATE TABLE run_facts (
   PRIMARY KEY (run_id, number)
 ) STRICT, WITHOUT ROWID;
 
--- Events that came with a reference, for the whole life of their run.
+-- Events that came with a reference, for a day.
 CREATE TABLE run_events_known (
   run_id    TEXT NOT NULL,
   name      TEXT NOT NULL,
   reference TEXT NOT NULL,
   number    INTEGER NOT NULL,
+  at_ms     INTEGER NOT NULL,
   PRIMARY KEY (run_id, name, reference)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX run_events_known_old ON run_events_known (at_ms);
 
 CREATE TABLE run_timers (
   run_id TEXT NOT NULL,
@@ -80,6 +91,13 @@ CREATE TABLE run_published (
 
 -- Notices to other runs that were not sent yet.
 CREATE TABLE run_posts (
-  number INTEGER PRIMARY KEY AUTOINCREMENT,
-  post   TEXT NOT NULL             -- JSON
+  number        INTEGER PRIMARY KEY AUTOINCREMENT,
+  to_run        TEXT NOT NULL,
+  written_ms    INTEGER NOT NULL,
+  not_before_ms INTEGER NOT NULL,  -- its run has refused it, or an earlier one
+  tries         INTEGER NOT NULL,
+  post          TEXT NOT NULL      -- JSON
 ) STRICT;
+
+CREATE INDEX run_posts_due ON run_posts (not_before_ms, number);
+CREATE INDEX run_posts_to ON run_posts (to_run, not_before_ms);

@@ -28,21 +28,25 @@ pub(crate) struct Ears {
 pub(crate) struct Closing {
     ears: Arc<Ears>,
     run_id: RunId,
-    heard: Pin<Box<OwnedNotified>>,
+    /// `None` once it has been dropped.
+    heard: Option<Pin<Box<OwnedNotified>>>,
 }
 
 impl Closing {
     /// Returns when the run has closed.
     pub(crate) async fn heard(mut self) {
-        self.heard.as_mut().await;
+        if let Some(heard) = self.heard.as_mut() {
+            heard.as_mut().await;
+        }
     }
 }
 
 impl Drop for Closing {
     fn drop(&mut self) {
         let mut runs = lock(&self.ears.runs);
-        // This one and no other listens.
-        if runs.get(&self.run_id).is_some_and(|notify| notify.strong_count() <= 1) {
+        // Under the lock, so that of two that go at once the second one sees that no other listens.
+        self.heard = None;
+        if runs.get(&self.run_id).is_some_and(|notify| notify.strong_count() == 0) {
             runs.remove(&self.run_id);
         }
     }
@@ -106,7 +110,7 @@ impl Ears {
             notify
         });
         let heard = Arc::clone(&notify).notified_owned();
-        Closing { ears: Arc::clone(self), run_id: run_id.clone(), heard: Box::pin(heard) }
+        Closing { ears: Arc::clone(self), run_id: run_id.clone(), heard: Some(Box::pin(heard)) }
     }
 
     pub(crate) fn tell_closed(&self, closed: &[RunId]) {

@@ -9,11 +9,14 @@ use rusqlite::{Connection, OptionalExtension};
 use towpath_core::names::CallId;
 use towpath_core::time::Timestamp;
 
+use crate::runs;
 use crate::trouble::Moved;
 use crate::writer::Tx;
 
 /// Rows that are removed in one transaction when nothing was added. More would make timers wait.
 pub(crate) const CHUNK: u32 = 256;
+/// Runs that are removed in one transaction: a run may have thousands of rows.
+const RUNS_AT_ONCE: u32 = 8;
 
 pub(crate) const GONE: &str = "SELECT seq, function_id FROM calls WHERE kept_until_ms <= ?1 ORDER BY kept_until_ms LIMIT ?2";
 /// Calls whose retention ends first, whether or not it is over.
@@ -67,13 +70,14 @@ pub(crate) fn keep_up(tx: &mut Tx<'_>) -> Moved<()> {
     Ok(())
 }
 
-/// Removes up to `limit` calls whose retention is over, those that ended it first. Returns how many.
+/// Removes up to `limit` calls whose retention is over, those that ended it first, and some runs. Returns how many calls; `limit`: there may be more.
 pub(crate) fn remove(tx: &mut Tx<'_>, limit: u32) -> Moved<u32> {
     let mut statement = tx.conn.prepare_cached(GONE)?;
     let rows = statement.query_map((tx.now.as_millis(), limit), |row| Ok((row.get(0)?, row.get(1)?)))?;
     let gone = rows.collect::<Result<Vec<(i64, i64)>, _>>()?;
+    let runs = runs::remove_gone(tx, RUNS_AT_ONCE)?;
     remove_all(tx, &gone)?;
-    Ok(u32::try_from(gone.len()).unwrap_or(limit))
+    Ok(if runs == RUNS_AT_ONCE { limit } else { u32::try_from(gone.len()).unwrap_or(limit) })
 }
 
 /// Removes up to `limit` ended calls whose retention ends first, those alone that ended by `ended_before`. Returns how many. Looks at twice
@@ -118,8 +122,8 @@ fn remove_rows(conn: &Connection, seq: i64, function_id: i64) -> Moved<()> {
     Ok(())
 }
 
-/// When the first of all kept calls is gone.
+/// When the first of all kept calls and runs is gone.
 pub(crate) fn first(conn: &Connection) -> Moved<Option<Timestamp>> {
     let at: Option<i64> = conn.prepare_cached(FIRST)?.query_row([], |row| row.get(0)).optional()?;
-    Ok(at.map(Timestamp::from_millis))
+    Ok([at.map(Timestamp::from_millis), runs::first_kept(conn)?].into_iter().flatten().min())
 }

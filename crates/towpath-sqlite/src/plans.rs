@@ -102,7 +102,10 @@ fn runs_are_found_by_their_indexes() {
     check(runs::QUEUED, "USING COVERING INDEX runs_queued (place=? AND queue=?)");
     check(runs::CLAIMED, "USING COVERING INDEX runs_claimed (place=? AND expires_ms<?)");
     check(runs::NEXT_CLAIM_END, "USING COVERING INDEX runs_claimed (place=?");
-    check(runs::STUCK, "USING INDEX runs_stuck (place=?)");
+    check(runs::UNFIT, "USING INDEX runs_unfit (place=? AND run_id>?)");
+    check(runs::DUE_POSTS, "USING INDEX run_posts_due (not_before_ms<?)");
+    check_first(runs::FIRST_KEPT, "USING COVERING INDEX runs_kept");
+    check(runs::FORGET_EVENTS, "USING COVERING INDEX run_events_known_old (at_ms<?)");
     check(runs::GONE, "USING COVERING INDEX runs_kept (kept_until_ms<?)");
     check(runs::DUE, "USING COVERING INDEX run_timers_due (due_ms<?)");
     check_first(runs::NEXT_DUE, "USING COVERING INDEX run_timers_due");

@@ -15,6 +15,7 @@ use crate::memory::{Memory, Worker};
 use crate::permits;
 use crate::registry::remove_worker;
 use crate::rows;
+use crate::runs;
 use crate::trouble::Moved;
 use crate::writer::Tx;
 
@@ -89,6 +90,7 @@ fn renew_all(conn: &Connection, memory: &mut Memory, now: Timestamp, used: Times
         rows::update_call(conn, stored)?;
     }
     locks::renew_leases(conn, now)?;
+    runs::renew_claims(conn, now)?;
     permits::renew_leases(conn, now, used)
 }
 

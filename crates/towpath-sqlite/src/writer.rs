@@ -27,6 +27,7 @@ use crate::gone;
 use crate::inspect;
 use crate::jobs::{Job, job};
 use crate::memory::Memory;
+use crate::runs;
 use crate::timers;
 use crate::trouble::{Moved, Trouble};
 
@@ -81,6 +82,8 @@ pub(crate) struct AfterCommit {
     pub(crate) functions_changed: bool,
     pub(crate) config_version: Option<u64>,
     pub(crate) batchers_version: Option<u64>,
+    /// New runs.
+    pub(crate) runs_created: u32,
     /// A run came into a queue.
     pub(crate) runs_queued: bool,
     /// Runs that have closed.
@@ -352,6 +355,7 @@ impl Writer {
         for claim in claims {
             claims::serve(&mut tx, claim)?;
         }
+        runs::keep_up(&tx)?;
         gone::keep_up(&mut tx)
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_core::names::WorkerId;
-use towpath_core::run::{Commit, Committed, Entry, Fact, FactKind, Run, RunId, RunState, Then};
+use towpath_core::run::{Commit, Committed, Entry, Fact, Run, RunId, RunState, Then};
 use towpath_core::store::{
     ClaimRuns, ClaimedRun, EventSent, NewEvent, RunCommitted, RunRenewal, RunRequest, RunRequested, RunStore, RunView, StartRun, Started,
     TakeOverRuns, TakenOver,
@@ -42,7 +42,6 @@ impl Execution {
             digest: Arc::from(format!("{}{then:?}{}", self.run.revision, entries.len())),
             entries,
             consumed: Vec::new(),
-            events_consumed: 0,
             seen,
             armed: Vec::new(),
             disarmed: Vec::new(),
@@ -53,11 +52,10 @@ impl Execution {
         }
     }
 
-    /// A commit that uses up all events that it was given.
+    /// A commit that uses up all facts that it was given.
     pub fn consuming(&self, entries: Vec<Entry>, then: Then) -> Commit {
-        let events = self.facts.iter().filter(|fact| matches!(fact.kind, FactKind::Event { .. })).count();
         let consumed = self.facts.iter().map(|fact| fact.number).collect();
-        Commit { consumed, events_consumed: u32::try_from(events).unwrap_or(0), ..self.commit(entries, then) }
+        Commit { consumed, ..self.commit(entries, then) }
     }
 }
 

@@ -33,12 +33,15 @@ macro_rules! every_case_of_runs {
                 a_reference_is_free_when_its_run_is_gone_or_when_a_closed_one_may_be_replaced
                 a_delayed_run_starts_at_its_time
                 a_start_with_an_event_sends_it_to_the_run_that_has_the_reference
+                a_resend_of_a_start_with_an_event_brings_it_once
                 a_run_past_its_retention_does_not_exist
             }
             runs_claim {
                 a_run_is_given_to_one_worker
                 a_worker_gets_no_more_than_it_has_room_for_and_of_its_own_places_only
                 runs_are_claimed_in_order_and_those_that_were_begun_before_new_ones
+                a_backlog_of_new_runs_in_one_place_does_not_hold_up_a_woken_run_in_another
+                every_eighth_claim_looks_at_new_runs_first
                 the_run_of_a_silent_owner_is_taken_over_and_its_late_commit_is_refused
                 a_worker_that_renews_is_not_taken_over
                 a_run_that_its_workers_do_not_survive_is_blocked_until_a_person_resumes_it
@@ -58,9 +61,10 @@ macro_rules! every_case_of_runs {
             runs_events {
                 an_event_is_received_at_every_moment_of_a_park
                 events_are_kept_in_order_until_they_are_consumed
-                the_same_reference_is_the_same_event_for_the_whole_life_of_the_run
+                the_same_reference_is_the_same_event_for_a_day
                 an_event_that_a_run_does_not_wait_for_wakes_nothing
                 a_closed_run_and_one_that_does_not_exist_take_no_event
+                a_page_of_facts_is_bounded_in_bytes
             }
             runs_timers {
                 a_sleep_counts_from_its_commit_and_wakes_the_run_once
@@ -75,6 +79,7 @@ macro_rules! every_case_of_runs {
                 a_child_that_is_terminated_tells_its_parent
                 open_children_follow_their_policy_when_their_parent_closes
                 a_post_is_sent_after_a_restart
+                a_post_that_its_run_refuses_holds_up_no_post_to_another
             }
             runs_requests {
                 a_cancel_reaches_the_code_of_a_run_that_has_begun

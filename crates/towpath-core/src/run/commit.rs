@@ -1,5 +1,6 @@
 //! An owner's commit: what its execution of the run has come to, written as a whole or not at all.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub const ENTRIES_MAX: u64 = 50_000;
 pub const JOURNAL_BYTES_MAX: u64 = 50 * 1024 * 1024;
 /// So many results still fit into a full journal.
 pub const RESULTS_BEYOND_MAX: u64 = 1_000;
+/// So many timers of steps can be armed at once: each move of the run reads and writes all of them.
+pub const TIMERS_MAX: usize = 1_000;
 /// No timer is armed for later than this.
 const TIMER_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
@@ -40,8 +43,6 @@ pub struct Commit {
     pub entries: Vec<Entry>,
     /// Numbers of the facts that the entries have used.
     pub consumed: Vec<u64>,
-    /// How many of them are events.
-    pub events_consumed: u32,
     /// The number of the latest fact that the owner has read.
     pub seen: u64,
     /// Timers to arm.
@@ -160,7 +161,8 @@ impl LastCommit {
     }
 }
 
-pub(super) fn commit(mut run: Run, commit: Commit, now: Timestamp) -> (Run, Effects, RunReply) {
+/// `events_consumed`: how many of the facts that it consumes are events that are in the inbox.
+pub(super) fn commit(mut run: Run, commit: Commit, events_consumed: u32, now: Timestamp) -> (Run, Effects, RunReply) {
     let nothing = |run: Run, reply: RunReply| (run, Effects::default(), reply);
     if let Some(last) = run.last_commit.as_ref().filter(|last| last.is_of(&commit)) {
         let reply = RunReply::Committed(last.reply.clone());
@@ -177,18 +179,24 @@ pub(super) fn commit(mut run: Run, commit: Commit, now: Timestamp) -> (Run, Effe
     if is_too_much(&run, &commit) {
         return nothing(run, RunReply::HistoryFull);
     }
+    let disarmed: HashSet<&StepId> = commit.disarmed.iter().collect();
+    let timers = run.wait.timers.keys().filter(|step| !disarmed.contains(step)).count() + commit.armed.len();
+    if timers > TIMERS_MAX {
+        return nothing(run, RunReply::WaitSetTooLarge);
+    }
     if let Then::Park { wait } = &commit.then {
-        let disarmed = |step: &StepId| commit.disarmed.contains(step);
-        let timers = run.wait.timers.keys().filter(|step| !disarmed(step)).count() + commit.armed.len();
+        let is_over = wait.groups.values().any(|group| group.open == 0);
         match wait.events.len() + wait.groups.len() + timers {
+            // A group without an open child would never wake the run.
             0 => return nothing(run, RunReply::NothingToWaitFor),
+            _some if is_over => return nothing(run, RunReply::NothingToWaitFor),
             many if many > WAIT_SET_MAX => return nothing(run, RunReply::WaitSetTooLarge),
             _some => {}
         }
     }
     let first_entry = run.entries;
     let (owner, epoch, revision, digest, seen) = (commit.owner.clone(), commit.epoch, commit.revision, commit.digest.clone(), commit.seen);
-    let (then, mut effects) = record(&mut run, commit, now);
+    let (then, mut effects) = record(&mut run, commit, events_consumed, now);
     run.revision += 1;
     let has_facts = go_on(&mut run, &mut effects, then, seen, now);
     let reply =
@@ -213,10 +221,11 @@ fn bytes_of(entries: &[Entry]) -> u64 {
 }
 
 /// Writes down what the owner has come to. Returns what becomes of the run.
-fn record(run: &mut Run, commit: Commit, now: Timestamp) -> (Then, Effects) {
+fn record(run: &mut Run, commit: Commit, events_consumed: u32, now: Timestamp) -> (Then, Effects) {
     run.entries += commit.entries.len() as u64;
     run.journal_bytes += bytes_of(&commit.entries);
-    run.events = run.events.saturating_sub(commit.events_consumed);
+    run.events = run.events.saturating_sub(events_consumed);
+    run.cancel_fact = run.cancel_fact.filter(|number| !commit.consumed.contains(number));
     if commit.entries.iter().any(|entry| entry.kind.is_progress()) {
         run.deliveries = 0;
     }
@@ -263,6 +272,12 @@ fn go_on(run: &mut Run, effects: &mut Effects, then: Then, seen: u64, now: Times
             effects.children_follow = true;
             run.wait = WaitSet::default();
             run.unfit_builds.clear();
+            if run.cancel_requested && run.cancel_fact.is_none() {
+                // The generation that ends has consumed it. The next one must hear of it, too.
+                run.facts += 1;
+                run.cancel_fact = Some(run.facts);
+                effects.cancels_again = Some(run.facts);
+            }
             queue_up(run, RunQueue::First, now);
         }
         Then::Release => queue_up(run, RunQueue::First, now),

@@ -231,6 +231,16 @@ pub enum FactKind {
 }
 
 impl FactKind {
+    /// About how many bytes it has.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Event { name, data } => name.as_str().len() + data.len(),
+            Self::ChildClosed { outcome, .. } => outcome.len(),
+            Self::Cancel { reason } => reason.len(),
+            Self::TimerDue(_) => 0,
+        }
+    }
+
     /// Whether it outlives the generation: it belongs to no step.
     pub const fn outlives_generation(&self) -> bool {
         matches!(self, Self::Event { .. } | Self::Cancel { .. })
@@ -258,6 +268,8 @@ pub struct Effects {
     pub begins: Option<Entry>,
     /// The fact that the command brought goes into the inbox, under this number.
     pub fact: Option<u64>,
+    /// A fact that says that the run is cancelled goes into the inbox, under this number: the generation before has consumed the first one.
+    pub cancels_again: Option<u64>,
     /// Numbers of facts that leave the inbox.
     pub consumed: Vec<u64>,
     /// Facts that leave the inbox besides.

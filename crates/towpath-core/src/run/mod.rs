@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use canonical::{Unencodable, canonical};
-pub use commit::{Commit, Committed, ENTRIES_MAX, JOURNAL_BYTES_MAX, LastCommit, RESULTS_BEYOND_MAX, RunEnd, Then, TimerAt};
+pub use commit::{Commit, Committed, ENTRIES_MAX, JOURNAL_BYTES_MAX, LastCommit, RESULTS_BEYOND_MAX, RunEnd, TIMERS_MAX, Then, TimerAt};
 pub use effects::{Child, ChildStart, ClosePolicy, Effects, Entry, EntryKind, Fact, FactKind, ForgottenFacts, Post};
 pub use identity::{InvalidStepId, Occurrences, StepId, StepKey, StepKind, StepParts, idempotency_key};
 pub use place::{InvalidRunId, RunId, RunPlace, place};
@@ -64,6 +64,8 @@ pub struct Run {
     pub paused: bool,
     /// A caller wants it cancelled.
     pub cancel_requested: bool,
+    /// The number of the fact that says so, while that is in the inbox.
+    pub cancel_fact: Option<u64>,
     /// How many owners in a row fell silent without a result of a task.
     pub deliveries: u32,
     /// How long its owner may be silent.
@@ -174,6 +176,7 @@ impl Run {
             queue: RunQueue::New,
             paused: false,
             cancel_requested: false,
+            cancel_fact: None,
             deliveries: 0,
             idle: Duration::ZERO,
             expires_at: None,

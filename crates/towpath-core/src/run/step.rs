@@ -46,7 +46,12 @@ pub enum RunCommand {
         epoch: Fence,
     },
     /// Take what the owner has come to.
-    Commit(Box<Commit>),
+    Commit {
+        /// What that is.
+        commit: Box<Commit>,
+        /// How many of the facts that it consumes are events that are in the inbox. The store counts them.
+        events_consumed: u32,
+    },
     /// Put an event into its inbox.
     Send {
         /// What it is called.
@@ -177,7 +182,7 @@ pub fn step(run: Run, command: RunCommand, now: Timestamp) -> (Run, Effects, Run
         RunCommand::Claim { worker, idle } => claim(run, worker, idle, now),
         RunCommand::TakeOver { worker, idle, max_deliveries } => take_over(run, worker, idle, max_deliveries, now),
         RunCommand::Renew { owner, epoch } => renew(run, &owner, epoch, now),
-        RunCommand::Commit(what) => commit(run, *what, now),
+        RunCommand::Commit { commit: what, events_consumed } => commit(run, *what, events_consumed, now),
         RunCommand::Send { name, known_as } => send(run, &name, known_as, now),
         RunCommand::TimerDue(timer) => timer_due(run, timer, now),
         RunCommand::ChildClosed(end) => child_closed(run, &end, now),
@@ -336,6 +341,7 @@ fn cancel(mut run: Run, entry: Payload, now: Timestamp) -> (Run, Effects, RunRep
         _open => {
             run.cancel_requested = true;
             let effects = add_fact(&mut run, true, now);
+            run.cancel_fact = Some(run.facts);
             done(run, effects)
         }
     }

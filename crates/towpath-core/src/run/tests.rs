@@ -52,11 +52,19 @@ fn child(number: u8, group: u8) -> Child {
     Child { step: step_id(number), run_id, group: step_id(group), on_close: ClosePolicy::Cancel }
 }
 
+/// What a fact is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Event,
+    Cancel,
+    OfStep,
+}
+
 /// A store of one run: the header, and the rows beside it.
 struct Kept {
     run: Run,
     journal: Vec<EntryKind>,
-    inbox: BTreeMap<u64, bool>,
+    inbox: BTreeMap<u64, Kind>,
     timers: BTreeSet<StepId>,
     children: BTreeMap<StepId, Child>,
     posts: usize,
@@ -78,23 +86,28 @@ impl Kept {
 
     /// Puts a command to the run and writes what it decides.
     fn put(&mut self, command: RunCommand, now: Timestamp) -> RunReply {
-        let is_event = matches!(command, RunCommand::Send { .. });
+        let kind = match &command {
+            RunCommand::Send { .. } => Kind::Event,
+            RunCommand::Cancel { .. } | RunCommand::TimerDue(RunTimer::Deadline { .. }) => Kind::Cancel,
+            _other => Kind::OfStep,
+        };
         let (run, effects, reply) = step(self.run.clone(), command, now);
         self.run = run;
-        self.write(effects, is_event);
+        self.write(effects, kind);
         reply
     }
 
-    fn write(&mut self, effects: Effects, is_event: bool) {
+    fn write(&mut self, effects: Effects, kind: Kind) {
         self.journal.extend(effects.entries.iter().map(|entry| entry.kind));
         if let Some(begin) = effects.begins {
             self.journal = vec![begin.kind];
         }
         self.inbox.retain(|number, _| !effects.consumed.contains(number));
-        self.inbox.extend(effects.fact.map(|number| (number, is_event)));
+        self.inbox.extend(effects.fact.map(|number| (number, kind)));
+        self.inbox.extend(effects.cancels_again.map(|number| (number, Kind::Cancel)));
         match effects.forgotten {
             ForgottenFacts::None => {}
-            ForgottenFacts::OfSteps => self.inbox.retain(|_, is_event| *is_event),
+            ForgottenFacts::OfSteps => self.inbox.retain(|_, kind| *kind != Kind::OfStep),
             ForgottenFacts::All => self.inbox.clear(),
         }
         if effects.disarms_all {
@@ -135,7 +148,6 @@ impl Kept {
             digest: Arc::from(format!("{:?}{}", then, self.run.revision)),
             entries: Vec::new(),
             consumed: Vec::new(),
-            events_consumed: 0,
             seen: self.run.facts,
             armed: Vec::new(),
             disarmed: Vec::new(),
@@ -147,7 +159,9 @@ impl Kept {
     }
 
     fn put_commit(&mut self, commit: Commit, now: Timestamp) -> RunReply {
-        self.put(RunCommand::Commit(Box::new(commit)), now)
+        let is_event = |number: &&u64| self.inbox.get(*number) == Some(&Kind::Event);
+        let events_consumed = u32::try_from(commit.consumed.iter().filter(is_event).count()).unwrap();
+        self.put(RunCommand::Commit { commit: Box::new(commit), events_consumed }, now)
     }
 
     fn commit_now(&mut self, then: Then, now: Timestamp) -> RunReply {

@@ -26,8 +26,9 @@ pub use locks::{HeldScope, LockNews, LockStore, LockWakes};
 pub use registry::{ConfigView, Heartbeat, PrepareParams, RegistryStore, SetConfig};
 pub use retention::{Forgotten, Retention};
 pub use runs::{
-    ClaimRuns, ClaimedRun, EventSent, FACTS_MAX, FiredRuns, JournalEntry, NewEvent, OnConflict, Reuse, RunCommitted, RunRenewal,
-    RunRequest, RunRequested, RunStore, RunView, StartRun, Started, TakeOverRuns, TakenOver, end_without_code,
+    ClaimRuns, ClaimedRun, EVENT_KNOWN_FOR, EventSent, FACTS_BYTES_MAX, FACTS_MAX, FiredRuns, JournalEntry, NewEvent, OnConflict,
+    POST_AGAIN_AFTER, POST_AGAIN_MAX, POST_KEPT_FOR, Reuse, RunCommitted, RunRenewal, RunRequest, RunRequested, RunStore, RunView,
+    StartRun, Started, TakeOverRuns, TakenOver, end_without_code, event_of_start, post_again_after,
 };
 pub use timers::{Fired, TimerStore};
 

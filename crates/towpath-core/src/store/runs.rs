@@ -16,6 +16,16 @@ use crate::time::Timestamp;
 
 /// One page of facts has this many at most.
 pub const FACTS_MAX: usize = 1_000;
+/// One page of facts ends with the one that reaches this many bytes.
+pub const FACTS_BYTES_MAX: usize = 256 * 1024;
+/// An event with a reference is recognised for this long.
+pub const EVENT_KNOWN_FOR: Duration = Duration::from_secs(86_400);
+/// A post that its run does not take is given up after this.
+pub const POST_KEPT_FOR: Duration = Duration::from_secs(86_400);
+/// A post that its run does not take is sent again after this, then after twice as long, and so on.
+pub const POST_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// A post waits no longer than this for its next try.
+pub const POST_AGAIN_MAX: Duration = Duration::from_secs(60);
 
 /// The moves of runs.
 #[async_trait]
@@ -24,7 +34,8 @@ pub trait RunStore: Send + Sync {
     /// move (start or send).
     async fn start_run(&self, start: StartRun) -> Result<Started, StoreError>;
 
-    /// Gives ready runs to a worker: those that were begun before new ones, but for every eighth claim. Waits up to `wait` for the first one.
+    /// Gives ready runs to a worker: those that were begun before new ones, but for every eighth claim, and place by place in the order in which
+    /// the worker names them. Waits up to `wait` for the first one.
     async fn claim_runs(&self, want: ClaimRuns) -> Result<Vec<ClaimedRun>, StoreError>;
 
     /// Gives a worker the runs of owners that have been silent for too long.
@@ -45,7 +56,8 @@ pub trait RunStore: Send + Sync {
     /// A worker of this build serves these places: runs that did not fit another build are ready again. Returns how many.
     async fn register_build(&self, build: &BuildId, places: &[RunPlace]) -> Result<u64, StoreError>;
 
-    /// Sends stored posts to their runs, at most so many. Returns how many were sent. A post that was sent is sent no more.
+    /// Sends stored posts to their runs, at most so many. Returns how many have arrived, or never can. Posts to one run keep their order: if
+    /// one is refused for now (a full inbox), all posts to that run wait, and no other does. After [`POST_KEPT_FOR`] it is given up.
     async fn send_posts(&self, limit: u32) -> Result<u64, StoreError>;
 
     /// Fires timers of runs that are due, at most so many. Returns how many were fired, and when the next one is due.
@@ -58,7 +70,7 @@ pub trait RunStore: Send + Sync {
     /// one.
     async fn journal(&self, run_id: &RunId, from: u64, bytes_max: usize) -> Result<Vec<JournalEntry>, StoreError>;
 
-    /// Facts of the run's inbox after this number, [`FACTS_MAX`] at most.
+    /// Facts of the run's inbox after this number: one page, [`FACTS_MAX`] and about [`FACTS_BYTES_MAX`] at most.
     async fn facts(&self, run_id: &RunId, after: u64) -> Result<Vec<Fact>, StoreError>;
 
     /// The values that the run has published, by key.
@@ -146,7 +158,7 @@ pub struct NewEvent {
     pub name: EventName,
     /// Its data.
     pub data: Payload,
-    /// The same name and reference are the same event.
+    /// The same name and reference are the same event, for [`EVENT_KNOWN_FOR`].
     pub reference: Option<Reference>,
 }
 
@@ -219,7 +231,7 @@ pub struct TakenOver {
     pub claimed: Vec<ClaimedRun>,
     /// Runs that are blocked because owner after owner fell silent.
     pub poisoned: Vec<RunId>,
-    /// When the next claim ends, unless its owner renews it.
+    /// When the next claim ends that has not ended yet, unless its owner renews it.
     pub next_due: Option<Timestamp>,
 }
 
@@ -335,4 +347,16 @@ pub struct JournalEntry {
 /// ```
 pub fn end_without_code(out: &'static str, reason: &str) -> Payload {
     Payload::from_json(serde_json::json!({ "out": out, "reason": reason }).to_string())
+}
+
+/// How long a post that was refused so many times waits.
+pub fn post_again_after(tries: u32) -> Duration {
+    POST_AGAIN_AFTER.saturating_mul(1 << tries.min(6)).min(POST_AGAIN_MAX)
+}
+
+/// The event that a start brings. Without a reference it gets one, so that a resend of the start is the same event.
+pub fn event_of_start(start: &StartRun) -> Option<NewEvent> {
+    let mut event = start.event.clone()?;
+    event.reference = event.reference.or_else(|| Reference::new(format!("start {}", start.run_id)).ok());
+    Some(event)
 }

@@ -4,38 +4,45 @@ mod rows;
 mod store;
 
 #[cfg(test)]
-pub(crate) use rows::{FACTS, JOURNAL};
+pub(crate) use rows::{DUE_POSTS, FACTS, FORGET_EVENTS, JOURNAL};
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::OptionalExtension;
+use rusqlite::{Connection, OptionalExtension};
+use towpath_core::names::BuildId;
 use towpath_core::payload::Payload;
 use towpath_core::run::{
     Child, ChildEnd, ChildStart, Commit, Effects, FactKind, NewRun, Parent, Post, Run, RunCommand, RunId, RunPlace, RunReply, RunState,
     RunTimer, Standing, StepId, step,
 };
 use towpath_core::store::{
-    ClaimRuns, ClaimedRun, Durability, EventSent, FiredRuns, NewEvent, OnConflict, Reuse, RunCommitted, RunRequest, RunRequested, StartRun,
-    Started, TakeOverRuns, TakenOver, end_without_code,
+    ClaimRuns, ClaimedRun, Durability, EventSent, FiredRuns, NewEvent, OnConflict, POST_KEPT_FOR, Reuse, RunCommitted, RunRequest,
+    RunRequested, StartRun, Started, TakeOverRuns, TakenOver, end_without_code, event_of_start, post_again_after,
 };
 use towpath_core::time::Timestamp;
 
+use self::rows::StoredPost;
 use crate::trouble::{Moved, Trouble};
 use crate::writer::Tx;
 
 /// Every so many claims look at new runs first.
 const NEW_FIRST_EVERY: u64 = 8;
-/// Runs whose retention is over that a start removes.
-const REMOVED: u32 = 4;
+/// So many runs are looked at in one transaction when a build registers, or beyond those that a worker asked for.
+const AT_ONCE: u32 = 256;
 
 pub(crate) const QUEUED: &str = "SELECT run_id FROM runs WHERE place = ?1 AND queue = ?2 ORDER BY turn LIMIT ?3";
-pub(crate) const CLAIMED: &str = "SELECT run_id FROM runs WHERE place = ?1 AND expires_ms <= ?2 ORDER BY expires_ms, run_id";
-pub(crate) const NEXT_CLAIM_END: &str =
-    "SELECT expires_ms FROM runs WHERE place = ?1 AND expires_ms IS NOT NULL ORDER BY expires_ms LIMIT 1";
-pub(crate) const STUCK: &str = "SELECT run_id FROM runs WHERE place = ?1 AND cause IS NOT NULL";
+pub(crate) const CLAIMED: &str = "SELECT run_id FROM runs WHERE place = ?1 AND expires_ms <= ?2 ORDER BY expires_ms, run_id LIMIT ?3";
+pub(crate) const NEXT_CLAIM_END: &str = "SELECT expires_ms FROM runs WHERE place = ?1 AND expires_ms > ?2 ORDER BY expires_ms LIMIT 1";
+pub(crate) const UNFIT: &str = "SELECT run_id FROM runs WHERE place = ?1 AND run_id > ?2 \
+     AND cause IN ('nondeterminism', 'foreign_await', 'panicked', 'decode') ORDER BY run_id LIMIT ?3";
 pub(crate) const DUE: &str = "SELECT run_id, timer FROM run_timers WHERE due_ms <= ?1 ORDER BY due_ms, run_id LIMIT ?2";
 pub(crate) const NEXT_DUE: &str = "SELECT due_ms FROM run_timers ORDER BY due_ms LIMIT 1";
+/// The header has the length in whole milliseconds, as it has all lengths.
+const RENEW_CLAIMS: &str = "UPDATE runs SET expires_ms = ?1 + json_extract(header, '$.idle'), \
+     header = json_set(header, '$.expires_at', ?1 + json_extract(header, '$.idle')) WHERE expires_ms IS NOT NULL";
+pub(crate) const FIRST_KEPT: &str = "SELECT kept_until_ms FROM runs WHERE kept_until_ms IS NOT NULL ORDER BY kept_until_ms LIMIT 1";
 pub(crate) const GONE: &str = "SELECT run_id FROM runs WHERE kept_until_ms <= ?1 ORDER BY kept_until_ms LIMIT ?2";
 
 /// The run, unless its retention is over.
@@ -54,6 +61,7 @@ fn put(tx: &mut Tx<'_>, run_id: &RunId, command: RunCommand, fact: Option<&FactK
         tx.after.runs_queued = true;
     }
     if run.state.is_closed() && !before.state.is_closed() {
+        tx.memory.first_kept = [tx.memory.first_kept, run.kept_until()].into_iter().flatten().min();
         tx.after.runs_closed.push(run_id.clone());
     }
     Ok(Some(reply))
@@ -72,6 +80,10 @@ fn write(tx: &Tx<'_>, before: &Run, run: &Run, effects: Effects, fact: Option<&F
     if let (Some(number), Some(kind)) = (effects.fact, fact) {
         rows::add_fact(conn, run_id, number, kind, now)?;
     }
+    if let Some(number) = effects.cancels_again {
+        let again = FactKind::Cancel { reason: Arc::from("it was cancelled before it continued as new") };
+        rows::add_fact(conn, run_id, number, &again, now)?;
+    }
     rows::forget_facts(conn, run_id, effects.forgotten)?;
     for child in &effects.children {
         rows::open_child(conn, run_id, child)?;
@@ -89,7 +101,7 @@ fn write(tx: &Tx<'_>, before: &Run, run: &Run, effects: Effects, fact: Option<&F
     for (key, value) in &effects.published {
         rows::publish(conn, run_id, key, value)?;
     }
-    posts.iter().try_for_each(|post| rows::post(conn, post))
+    posts.iter().try_for_each(|post| rows::post(conn, post, now))
 }
 
 /// What the parent of a run that has closed is told.
@@ -105,7 +117,6 @@ fn told_parent(run: &Run, outcome: Option<Payload>) -> Option<Post> {
 }
 
 fn start(tx: &mut Tx<'_>, start: &StartRun, durability: Durability) -> Moved<Started> {
-    remove_gone(tx)?;
     if rows::load(tx.conn, &start.run_id)?.is_some_and(|run| run.is_gone(tx.now)) {
         rows::remove(tx.conn, &start.run_id)?;
     }
@@ -116,12 +127,12 @@ fn start(tx: &mut Tx<'_>, start: &StartRun, durability: Durability) -> Moved<Sta
         if !is_same && start.on_conflict == OnConflict::Refuse {
             return Ok(Started::Conflict { run_id });
         }
-        let event = start.event.as_ref().map(|event| send(tx, &run_id, event)).transpose()?;
+        let event = event_of_start(start).map(|event| send(tx, &run_id, &event)).transpose()?;
         return Ok(Started::Existing { run_id, state: existing.state, event });
     }
     create(tx, start, None)?;
-    if let Some(event) = &start.event {
-        send(tx, &start.run_id, event)?;
+    if let Some(event) = event_of_start(start) {
+        send(tx, &start.run_id, &event)?;
     }
     Ok(Started::Created { durability })
 }
@@ -151,14 +162,34 @@ fn create(tx: &mut Tx<'_>, start: &StartRun, parent: Option<Parent>) -> Moved<()
     rows::insert(tx, &run, &rows::Known { reference: start.reference.as_ref(), input_hash: &start.input_hash })?;
     rows::append(tx.conn, &run.run_id, 0, std::slice::from_ref(&start.begin), tx.now)?;
     tx.after.moves += 1;
+    tx.after.runs_created += 1;
     tx.after.runs_queued |= run.state == RunState::Ready;
     Ok(())
 }
 
-/// Removes some runs whose retention is over. No move sees them any more, so that removal may come late.
-fn remove_gone(tx: &Tx<'_>) -> Moved<()> {
-    for run_id in rows::ids(tx.conn, GONE, (tx.now.as_millis(), REMOVED))? {
-        rows::remove(tx.conn, &run_id)?;
+/// Removes up to so many runs whose retention is over. No move sees them any more, so that removal may come late. Returns how many.
+pub(crate) fn remove_gone(tx: &Tx<'_>, limit: u32) -> Moved<u32> {
+    let gone = rows::ids(tx.conn, GONE, (tx.now.as_millis(), limit))?;
+    gone.iter().try_for_each(|run_id| rows::remove(tx.conn, run_id))?;
+    Ok(u32::try_from(gone.len()).unwrap_or(limit))
+}
+
+/// When the first of all closed runs is gone.
+pub(crate) fn first_kept(conn: &Connection) -> Moved<Option<Timestamp>> {
+    let at: Option<i64> = conn.prepare_cached(FIRST_KEPT)?.query_row([], |row| row.get(0)).optional()?;
+    Ok(at.map(Timestamp::from_millis))
+}
+
+/// Counts every claim from now on: its owner could not renew it while the store was closed, or while the clock jumped.
+pub(crate) fn renew_claims(conn: &Connection, now: Timestamp) -> Moved<()> {
+    conn.prepare_cached(RENEW_CLAIMS)?.execute([now.as_millis()])?;
+    Ok(())
+}
+
+/// Removes up to twice as many runs as the transaction has created.
+pub(crate) fn keep_up(tx: &Tx<'_>) -> Moved<()> {
+    if tx.after.runs_created > 0 {
+        remove_gone(tx, tx.after.runs_created.saturating_mul(2))?;
     }
     Ok(())
 }
@@ -167,7 +198,7 @@ fn claim(tx: &mut Tx<'_>, want: &ClaimRuns) -> Moved<Vec<ClaimedRun>> {
     let new_first = (tx.memory.run_claims + 1).is_multiple_of(NEW_FIRST_EVERY);
     let queues = if new_first { [1, 0] } else { [0, 1] };
     let mut claimed = Vec::new();
-    for (place, queue) in want.places.iter().flat_map(|place| queues.map(|queue| (place, queue))) {
+    for (queue, place) in queues.iter().flat_map(|queue| want.places.iter().map(move |place| (queue, place))) {
         let left = want.max.saturating_sub(u32::try_from(claimed.len()).unwrap_or(u32::MAX));
         for run_id in rows::ids(tx.conn, QUEUED, (place.stream(), queue, left))? {
             let claim = RunCommand::Claim { worker: want.worker.clone(), idle: want.idle };
@@ -187,12 +218,14 @@ fn with_facts(tx: &Tx<'_>, run_id: &RunId) -> Moved<Option<ClaimedRun>> {
 
 fn take_over(tx: &mut Tx<'_>, want: &TakeOverRuns) -> Moved<TakenOver> {
     let mut taken = TakenOver::default();
+    let executing: HashSet<&RunId> = want.executing.iter().collect();
     for place in want.places.iter() {
-        for run_id in rows::ids(tx.conn, CLAIMED, (place.stream(), tx.now.as_millis()))? {
+        let limit = want.max.saturating_add(u32::try_from(executing.len()).unwrap_or(u32::MAX)).saturating_add(AT_ONCE);
+        for run_id in rows::ids(tx.conn, CLAIMED, (place.stream(), tx.now.as_millis(), limit))? {
             if taken.claimed.len() == want.max as usize {
                 break;
             }
-            if want.executing.contains(&run_id) {
+            if executing.contains(&run_id) {
                 continue;
             }
             let command = RunCommand::TakeOver { worker: want.worker.clone(), idle: want.idle, max_deliveries: want.max_deliveries };
@@ -204,7 +237,8 @@ fn take_over(tx: &mut Tx<'_>, want: &TakeOverRuns) -> Moved<TakenOver> {
         }
     }
     for place in want.places.iter() {
-        let end: Option<i64> = tx.conn.prepare_cached(NEXT_CLAIM_END)?.query_row([place.stream()], |row| row.get(0)).optional()?;
+        let end: Option<i64> =
+            tx.conn.prepare_cached(NEXT_CLAIM_END)?.query_row((place.stream(), tx.now.as_millis()), |row| row.get(0)).optional()?;
         let end = end.map(Timestamp::from_millis);
         taken.next_due = [taken.next_due, end].into_iter().flatten().min();
     }
@@ -212,7 +246,8 @@ fn take_over(tx: &mut Tx<'_>, want: &TakeOverRuns) -> Moved<TakenOver> {
 }
 
 fn commit(tx: &mut Tx<'_>, run_id: &RunId, commit: &Commit) -> Moved<RunCommitted> {
-    Ok(match put(tx, run_id, RunCommand::Commit(Box::new(commit.clone())), None)? {
+    let events_consumed = rows::count_events(tx.conn, run_id, &commit.consumed)?;
+    Ok(match put(tx, run_id, RunCommand::Commit { commit: Box::new(commit.clone()), events_consumed }, None)? {
         Some(RunReply::Committed(committed)) => {
             let facts = if committed.has_facts { rows::facts(tx.conn, run_id, commit.seen)? } else { Vec::new() };
             RunCommitted::Committed { committed, facts }
@@ -227,13 +262,13 @@ fn commit(tx: &mut Tx<'_>, run_id: &RunId, commit: &Commit) -> Moved<RunCommitte
 
 fn send(tx: &mut Tx<'_>, run_id: &RunId, event: &NewEvent) -> Moved<EventSent> {
     let reference = event.reference.as_ref();
-    let known_as = reference.map(|reference| rows::known_event(tx.conn, run_id, &event.name, reference)).transpose()?.flatten();
+    let known_as = reference.map(|reference| rows::known_event(tx, run_id, &event.name, reference)).transpose()?.flatten();
     let command = RunCommand::Send { name: event.name.clone(), known_as };
     let fact = FactKind::Event { name: event.name.clone(), data: event.data.clone() };
     Ok(match put(tx, run_id, command, Some(&fact))? {
         Some(RunReply::Accepted { number }) => {
             if let Some(reference) = reference {
-                rows::know_event(tx.conn, run_id, &event.name, reference, number)?;
+                rows::know_event(tx, run_id, &event.name, reference, number)?;
             }
             EventSent::Accepted { number }
         }
@@ -261,23 +296,32 @@ fn request(tx: &mut Tx<'_>, run_id: &RunId, request: &RunRequest) -> Moved<RunRe
     })
 }
 
-fn register_build(tx: &mut Tx<'_>, build: &towpath_core::names::BuildId, places: &[RunPlace]) -> Moved<u64> {
+/// Asks some runs of a place whether a build fits them, from this id on. Returns how many are ready now, and where to go on.
+fn register_build(tx: &mut Tx<'_>, build: &BuildId, place: &RunPlace, after: &str) -> Moved<(u64, Option<RunId>)> {
+    let asked = rows::ids(tx.conn, UNFIT, (place.stream(), after, AT_ONCE))?;
     let mut unblocked = 0;
-    for place in places {
-        for run_id in rows::ids(tx.conn, STUCK, [place.stream()])? {
-            let reply = put(tx, &run_id, RunCommand::BuildRegistered(build.clone()), None)?;
-            unblocked += u64::from(matches!(reply, Some(RunReply::Done(_))));
-        }
+    for run_id in &asked {
+        let reply = put(tx, run_id, RunCommand::BuildRegistered(build.clone()), None)?;
+        unblocked += u64::from(matches!(reply, Some(RunReply::Done(_))));
     }
-    Ok(unblocked)
+    let is_full = asked.len() == AT_ONCE as usize;
+    Ok((unblocked, asked.into_iter().next_back().filter(|_| is_full)))
 }
 
 fn send_posts(tx: &mut Tx<'_>, limit: u32) -> Moved<u64> {
-    let mut sent = 0;
-    for (number, post) in rows::posts(tx.conn, limit)? {
-        if deliver(tx, post)? {
+    let (mut sent, mut refused) = (0, HashSet::new());
+    for StoredPost { number, post, written_at, tries } in rows::due_posts(tx.conn, limit, tx.now)? {
+        let to = post.to().clone();
+        if refused.contains(&to) {
+            continue;
+        }
+        let is_given_up = tx.now >= written_at + POST_KEPT_FOR;
+        if deliver(tx, post)? || is_given_up {
             rows::post_sent(tx.conn, number)?;
             sent += 1;
+        } else {
+            rows::put_off_posts(tx.conn, &to, tx.now + post_again_after(tries), tries + 1)?;
+            refused.insert(to);
         }
     }
     Ok(sent)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use towpath_core::names::{EventName, Reference, WorkflowName};
@@ -11,8 +11,8 @@ use towpath_core::payload::Payload;
 use towpath_core::run::{
     Child, Entry, EntryKind, Fact, FactKind, ForgottenFacts, Post, Run, RunId, RunQueue, Standing, StepId, TERMINATED_AFTER,
 };
-use towpath_core::store::{FACTS_MAX, JournalEntry};
-use towpath_core::time::Timestamp;
+use towpath_core::store::{EVENT_KNOWN_FOR, FACTS_BYTES_MAX, FACTS_MAX, JournalEntry};
+use towpath_core::time::{Timestamp, millis};
 
 use crate::trouble::{Moved, Trouble};
 use crate::writer::Tx;
@@ -23,10 +23,12 @@ const INSERT: &str = "INSERT INTO runs (run_id, place, workflow, reference, inpu
 const UPDATE: &str = "UPDATE runs SET state = ?2, cause = ?3, queue = ?4, turn = coalesce(?5, turn), expires_ms = ?6, kept_until_ms = ?7, \
      changed_ms = ?8, header = ?9 WHERE run_id = ?1";
 const APPEND: &str = "INSERT INTO run_journal (run_id, number, at_ms, kind, step, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-const LAST_ENTRY: &str = "SELECT at_ms, body FROM run_journal WHERE run_id = ?1 ORDER BY number DESC LIMIT 1";
+const LAST_AT: &str = "SELECT at_ms FROM run_journal WHERE run_id = ?1 ORDER BY number DESC LIMIT 1";
+const LAST_BODY: &str = "SELECT body FROM run_journal WHERE run_id = ?1 ORDER BY number DESC LIMIT 1";
 pub(crate) const JOURNAL: &str =
     "SELECT number, at_ms, kind, step, body FROM run_journal WHERE run_id = ?1 AND number >= ?2 ORDER BY number";
 const ADD_FACT: &str = "INSERT INTO run_facts (run_id, number, at_ms, of_step, body) VALUES (?1, ?2, ?3, ?4, ?5)";
+const FACT: &str = "SELECT body FROM run_facts WHERE run_id = ?1 AND number = ?2";
 const CONSUME: &str = "DELETE FROM run_facts WHERE run_id = ?1 AND number = ?2";
 pub(crate) const FACTS: &str = "SELECT number, at_ms, body FROM run_facts WHERE run_id = ?1 AND number > ?2 ORDER BY number LIMIT ?3";
 const ARM: &str =
@@ -34,6 +36,11 @@ const ARM: &str =
 const DISARM: &str = "DELETE FROM run_timers WHERE run_id = ?1 AND timer = ?2";
 const PUBLISH: &str =
     "INSERT INTO run_published (run_id, key, value) VALUES (?1, ?2, ?3) ON CONFLICT (run_id, key) DO UPDATE SET value = ?3";
+pub(crate) const FORGET_EVENTS: &str = "DELETE FROM run_events_known WHERE (run_id, name, reference) IN \
+     (SELECT run_id, name, reference FROM run_events_known WHERE at_ms <= ?1 ORDER BY at_ms LIMIT 2)";
+/// Posts that may be sent now. Those to one run are in the order in which they were written.
+pub(crate) const DUE_POSTS: &str =
+    "SELECT number, post, written_ms, tries FROM run_posts WHERE not_before_ms <= ?1 ORDER BY not_before_ms, number LIMIT ?2";
 /// All rows of a run, but for its own.
 const ROWS: [&str; 6] = [
     "DELETE FROM run_journal WHERE run_id = ?1",
@@ -55,9 +62,9 @@ pub(super) fn load(conn: &Connection, run_id: &RunId) -> Moved<Option<Run>> {
     found.as_deref().map(read_json).transpose()
 }
 
-/// The run that a reference leads to, and its input.
+/// The run that a reference leads to.
 pub(super) fn referenced(conn: &Connection, workflow: &WorkflowName, reference: &Reference) -> Moved<Option<RunId>> {
-    const SQL: &str = "SELECT run_id FROM runs WHERE workflow = ?1 AND reference = ?2 ORDER BY created_ms DESC, turn DESC LIMIT 1";
+    const SQL: &str = "SELECT run_id FROM run_references WHERE workflow = ?1 AND reference = ?2";
     let found = conn.prepare_cached(SQL)?.query_row((workflow.as_str(), reference.as_str()), |row| row.get::<_, String>(0)).optional()?;
     found.as_deref().map(read_id).transpose()
 }
@@ -112,6 +119,11 @@ pub(super) fn insert(tx: &mut Tx<'_>, run: &Run, known: &Known<'_>) -> Moved<()>
         run.parent.as_ref().map(|parent| parent.run_id.as_str()),
         write_json(run)?,
     ])?;
+    if let Some(reference) = known.reference {
+        const SQL: &str = "INSERT INTO run_references (workflow, reference, run_id) VALUES (?1, ?2, ?3) \
+             ON CONFLICT (workflow, reference) DO UPDATE SET run_id = ?3";
+        tx.conn.prepare_cached(SQL)?.execute((run.place.workflow.as_str(), reference.as_str(), run.run_id.as_str()))?;
+    }
     arm(tx.conn, None, run)
 }
 
@@ -168,18 +180,23 @@ fn arm(conn: &Connection, before: Option<&Run>, run: &Run) -> Moved<()> {
 
 /// Appends to the journal. An instant never decreases within a journal.
 pub(super) fn append(conn: &Connection, run_id: &RunId, first: u64, entries: &[Entry], now: Timestamp) -> Moved<()> {
-    let last = last_entry(conn, run_id)?.map_or(now, |(at, _)| at.max(now));
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let last: Option<i64> = conn.prepare_cached(LAST_AT)?.query_row([run_id.as_str()], |row| row.get(0)).optional()?;
+    let at = last.map_or(now, |at| Timestamp::from_millis(at).max(now));
     for (number, entry) in (first..).zip(entries) {
         let step = entry.step.as_ref().map(StepId::as_str);
-        let row = (run_id.as_str(), number, last.as_millis(), entry.kind.as_str(), step, entry.body.as_str());
+        let row = (run_id.as_str(), number, at.as_millis(), entry.kind.as_str(), step, entry.body.as_str());
         conn.prepare_cached(APPEND)?.execute(row)?;
     }
     Ok(())
 }
 
-pub(super) fn last_entry(conn: &Connection, run_id: &RunId) -> Moved<Option<(Timestamp, Payload)>> {
-    let read = |row: &Row<'_>| Ok((Timestamp::from_millis(row.get(0)?), Payload::from_json(row.get::<_, String>(1)?)));
-    Ok(conn.prepare_cached(LAST_ENTRY)?.query_row([run_id.as_str()], read).optional()?)
+/// The body of the last entry of a journal.
+pub(super) fn last_body(conn: &Connection, run_id: &RunId) -> Moved<Option<Payload>> {
+    let body: Option<String> = conn.prepare_cached(LAST_BODY)?.query_row([run_id.as_str()], |row| row.get(0)).optional()?;
+    Ok(body.map(Payload::from_json))
 }
 
 /// The journal of the generation goes.
@@ -190,7 +207,7 @@ pub(super) fn clear_journal(conn: &Connection, run_id: &RunId) -> Moved<()> {
 
 pub(super) fn journal(conn: &Connection, run_id: &RunId, from: u64, bytes_max: usize) -> Moved<Vec<JournalEntry>> {
     let mut statement = conn.prepare_cached(JOURNAL)?;
-    let mut rows = statement.query((run_id.as_str(), from))?;
+    let mut rows = statement.query((run_id.as_str(), column(from)))?;
     let (mut page, mut left) = (Vec::new(), bytes_max);
     while let Some(row) = rows.next()? {
         let body = Payload::from_json(row.get::<_, String>(4)?);
@@ -218,9 +235,25 @@ pub(super) fn add_fact(conn: &Connection, run_id: &RunId, number: u64, kind: &Fa
 
 pub(super) fn consume(conn: &Connection, run_id: &RunId, numbers: &[u64]) -> Moved<()> {
     for number in numbers {
-        conn.prepare_cached(CONSUME)?.execute((run_id.as_str(), number))?;
+        conn.prepare_cached(CONSUME)?.execute((run_id.as_str(), column(*number)))?;
     }
     Ok(())
+}
+
+/// How many of these facts are events that are in the inbox.
+pub(super) fn count_events(conn: &Connection, run_id: &RunId, numbers: &[u64]) -> Moved<u32> {
+    let mut count = 0;
+    for number in numbers {
+        let body: Option<String> = conn.prepare_cached(FACT)?.query_row((run_id.as_str(), column(*number)), |row| row.get(0)).optional()?;
+        let kind: Option<FactKind> = body.as_deref().map(read_json).transpose()?;
+        count += u32::from(matches!(kind, Some(FactKind::Event { .. })));
+    }
+    Ok(count)
+}
+
+/// A number as SQLite keeps it. None that a store has given out is larger.
+fn column(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 pub(super) fn forget_facts(conn: &Connection, run_id: &RunId, forgotten: ForgottenFacts) -> Moved<()> {
@@ -235,25 +268,38 @@ pub(super) fn forget_facts(conn: &Connection, run_id: &RunId, forgotten: Forgott
 
 pub(super) fn facts(conn: &Connection, run_id: &RunId, after: u64) -> Moved<Vec<Fact>> {
     let mut statement = conn.prepare_cached(FACTS)?;
-    let mut rows = statement.query((run_id.as_str(), after, i64::try_from(FACTS_MAX).unwrap_or(i64::MAX)))?;
-    let mut facts = Vec::new();
+    let mut rows = statement.query((run_id.as_str(), column(after), i64::try_from(FACTS_MAX).unwrap_or(i64::MAX)))?;
+    let (mut facts, mut left) = (Vec::new(), FACTS_BYTES_MAX);
     while let Some(row) = rows.next()? {
-        let kind = read_json(&row.get::<_, String>(2)?)?;
+        if left == 0 {
+            break;
+        }
+        let kind: FactKind = read_json(&row.get::<_, String>(2)?)?;
+        left = left.saturating_sub(kind.bytes());
         facts.push(Fact { number: row.get(0)?, at: Timestamp::from_millis(row.get(1)?), kind });
     }
     Ok(facts)
 }
 
-pub(super) fn known_event(conn: &Connection, run_id: &RunId, name: &EventName, reference: &Reference) -> Moved<Option<u64>> {
-    const SQL: &str = "SELECT number FROM run_events_known WHERE run_id = ?1 AND name = ?2 AND reference = ?3";
-    let row = (run_id.as_str(), name.as_str(), reference.as_str());
-    Ok(conn.prepare_cached(SQL)?.query_row(row, |row| row.get(0)).optional()?)
+/// The number of an event that came with this reference lately.
+pub(super) fn known_event(tx: &Tx<'_>, run_id: &RunId, name: &EventName, reference: &Reference) -> Moved<Option<u64>> {
+    const SQL: &str = "SELECT number FROM run_events_known WHERE run_id = ?1 AND name = ?2 AND reference = ?3 AND at_ms > ?4";
+    let row = (run_id.as_str(), name.as_str(), reference.as_str(), known_since(tx.now));
+    Ok(tx.conn.prepare_cached(SQL)?.query_row(row, |row| row.get(0)).optional()?)
 }
 
-pub(super) fn know_event(conn: &Connection, run_id: &RunId, name: &EventName, reference: &Reference, number: u64) -> Moved<()> {
-    const SQL: &str = "INSERT INTO run_events_known (run_id, name, reference, number) VALUES (?1, ?2, ?3, ?4)";
-    conn.prepare_cached(SQL)?.execute((run_id.as_str(), name.as_str(), reference.as_str(), number))?;
+/// Remembers an event by its reference, and forgets two that came too long ago.
+pub(super) fn know_event(tx: &Tx<'_>, run_id: &RunId, name: &EventName, reference: &Reference, number: u64) -> Moved<()> {
+    const PUT: &str = "INSERT INTO run_events_known (run_id, name, reference, number, at_ms) VALUES (?1, ?2, ?3, ?4, ?5) \
+         ON CONFLICT (run_id, name, reference) DO UPDATE SET number = ?4, at_ms = ?5";
+    tx.conn.prepare_cached(PUT)?.execute((run_id.as_str(), name.as_str(), reference.as_str(), number, tx.now.as_millis()))?;
+    tx.conn.prepare_cached(FORGET_EVENTS)?.execute([known_since(tx.now)])?;
     Ok(())
+}
+
+/// Events that came at this instant or before are not recognised any more.
+fn known_since(now: Timestamp) -> i64 {
+    now.as_millis().saturating_sub(millis(EVENT_KNOWN_FOR))
 }
 
 pub(super) fn open_child(conn: &Connection, run_id: &RunId, child: &Child) -> Moved<()> {
@@ -294,19 +340,38 @@ pub(super) fn published(conn: &Connection, run_id: &RunId) -> Moved<Vec<(Arc<str
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-pub(super) fn post(conn: &Connection, post: &Post) -> Moved<()> {
-    conn.prepare_cached("INSERT INTO run_posts (post) VALUES (?1)")?.execute([write_json(post)?])?;
+/// A post that was not sent yet.
+pub(super) struct StoredPost {
+    pub(super) number: i64,
+    pub(super) post: Post,
+    pub(super) written_at: Timestamp,
+    pub(super) tries: u32,
+}
+
+pub(super) fn post(conn: &Connection, post: &Post, now: Timestamp) -> Moved<()> {
+    // It does not overtake an earlier post to the same run that was put off.
+    const SQL: &str = "INSERT INTO run_posts (to_run, written_ms, not_before_ms, tries, post) VALUES \
+         (?1, ?2, max(?2, coalesce((SELECT max(not_before_ms) FROM run_posts WHERE to_run = ?1), 0)), 0, ?3)";
+    conn.prepare_cached(SQL)?.execute((post.to().as_str(), now.as_millis(), write_json(post)?))?;
     Ok(())
 }
 
-pub(super) fn posts(conn: &Connection, limit: u32) -> Moved<Vec<(i64, Post)>> {
-    let mut statement = conn.prepare_cached("SELECT number, post FROM run_posts ORDER BY number LIMIT ?1")?;
-    let mut rows = statement.query([limit])?;
+pub(super) fn due_posts(conn: &Connection, limit: u32, now: Timestamp) -> Moved<Vec<StoredPost>> {
+    let mut statement = conn.prepare_cached(DUE_POSTS)?;
+    let mut rows = statement.query((now.as_millis(), limit))?;
     let mut posts = Vec::new();
     while let Some(row) = rows.next()? {
-        posts.push((row.get(0)?, read_json(&row.get::<_, String>(1)?)?));
+        let (written_at, post) = (Timestamp::from_millis(row.get(2)?), read_json(&row.get::<_, String>(1)?)?);
+        posts.push(StoredPost { number: row.get(0)?, post, written_at, tries: row.get(3)? });
     }
     Ok(posts)
+}
+
+/// Posts to one run keep their order: all of them wait until then.
+pub(super) fn put_off_posts(conn: &Connection, to: &RunId, until: Timestamp, tries: u32) -> Moved<()> {
+    const SQL: &str = "UPDATE run_posts SET not_before_ms = ?2, tries = ?3 WHERE to_run = ?1";
+    conn.prepare_cached(SQL)?.execute((to.as_str(), until.as_millis(), tries))?;
+    Ok(())
 }
 
 pub(super) fn post_sent(conn: &Connection, number: i64) -> Moved<()> {
@@ -316,6 +381,9 @@ pub(super) fn post_sent(conn: &Connection, number: i64) -> Moved<()> {
 
 /// Removes a run with all its rows.
 pub(super) fn remove(conn: &Connection, run_id: &RunId) -> Moved<()> {
+    const LEADS_HERE: &str = "DELETE FROM run_references WHERE run_id = ?1 AND (workflow, reference) = \
+         (SELECT workflow, reference FROM runs WHERE run_id = ?1)";
+    conn.prepare_cached(LEADS_HERE)?.execute([run_id.as_str()])?;
     for statement in ROWS.iter().chain(&["DELETE FROM runs WHERE run_id = ?1"]) {
         conn.prepare_cached(statement)?.execute([run_id.as_str()])?;
     }

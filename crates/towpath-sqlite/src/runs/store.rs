@@ -97,8 +97,18 @@ impl RunStore for SqliteStore {
     }
 
     async fn register_build(&self, build: &BuildId, places: &[RunPlace]) -> Result<u64, StoreError> {
-        let (build, places) = (build.clone(), places.to_vec());
-        self.make(move |tx| super::register_build(tx, &build, &places)).await
+        let mut unblocked = 0;
+        for place in places {
+            // Some at a time: other moves go in between.
+            let mut after = Some(String::new());
+            while let Some(from) = after {
+                let (build, place) = (build.clone(), place.clone());
+                let (count, last) = self.make(move |tx| super::register_build(tx, &build, &place, &from)).await?;
+                unblocked += count;
+                after = last.map(String::from);
+            }
+        }
+        Ok(unblocked)
     }
 
     async fn send_posts(&self, limit: u32) -> Result<u64, StoreError> {
@@ -113,8 +123,8 @@ impl RunStore for SqliteStore {
         let (run_id, now) = (run_id.clone(), self.clock.now());
         self.read(move |conn| {
             let Some(run) = rows::load(conn, &run_id)?.filter(|run| !run.is_gone(now)) else { return Ok(None) };
-            let last = if run.state.is_closed() { rows::last_entry(conn, &run_id)? } else { None };
-            Ok(Some(RunView { run, reference: rows::reference(conn, &run_id)?, outcome: last.map(|(_, body)| body) }))
+            let outcome = if run.state.is_closed() { rows::last_body(conn, &run_id)? } else { None };
+            Ok(Some(RunView { run, reference: rows::reference(conn, &run_id)?, outcome }))
         })
         .await
     }

@@ -1,9 +1,10 @@
 //! The promises about children of a run.
 
-use towpath_core::run::{ClosePolicy, Commit, FactKind, RunState, Then};
+use futures_util::future::join_all;
+use towpath_core::run::{ClosePolicy, Commit, EVENTS_MAX, FactKind, Post, RunState, Then};
 
 use crate::bench::{Bench, Execution};
-use crate::words::{child, completes, done, json, start, step, waits_for_children};
+use crate::words::{child, completes, done, event, event_name, json, reference, start, step, waits_for, waits_for_children};
 
 /// Starts two children of one step and parks.
 async fn with_two_children(t: &Bench, on_close: ClosePolicy) -> Execution {
@@ -93,4 +94,25 @@ pub async fn a_post_is_sent_after_a_restart(t: &mut Bench) {
     t.send_posts().await;
     let facts = t.execute("w1").await.facts;
     assert!(matches!(&facts[0].kind, FactKind::ChildClosed { step: of, .. } if *of == step(1)));
+}
+
+pub async fn a_post_that_its_run_refuses_holds_up_no_post_to_another(t: &mut Bench) {
+    let full = t.started(start("order", 8)).await;
+    let mut owner = t.execute("w0").await;
+    let park = owner.commit(Vec::new(), waits_for(&["never"]));
+    t.committed(&mut owner, park).await;
+    join_all((0..EVENTS_MAX).map(|_| t.send(&full, event("other", "1")))).await;
+    let id = t.started(start("order", 1)).await;
+    let mut sender = t.execute("w1").await;
+    let refused = Post::Send { to: full.clone(), name: event_name("other"), data: json("1"), reference: reference("r") };
+    let cancel = Post::Cancel { to: full.clone(), reason: std::sync::Arc::from("a case") };
+    let (one, create) = child(&id, 1, 9, ClosePolicy::Cancel);
+    let commit = Commit { children: vec![one], posts: vec![refused, cancel, create], ..sender.commit(vec![done(5, "1")], Then::Stay) };
+    t.committed(&mut sender, commit).await;
+    assert_eq!(t.runs().send_posts(2).await, Ok(0), "the cancel waits behind the event");
+    assert!(!t.run(&full).await.run.cancel_requested);
+    assert_eq!(t.runs().send_posts(2).await, Ok(1), "the child is created");
+    t.advance_s(86_400);
+    t.send_posts().await;
+    assert!(t.run(&full).await.run.cancel_requested, "after a day the event is given up, and the cancel arrives");
 }

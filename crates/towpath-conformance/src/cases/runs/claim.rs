@@ -1,6 +1,6 @@
 //! The promises about who executes a run.
 
-use towpath_core::run::{BlockCause, RunState};
+use towpath_core::run::{BlockCause, RunState, Then};
 use towpath_core::store::{RunCommitted, RunRenewal, RunRequest};
 
 use crate::bench::{Bench, RUN_DELIVERIES_MAX};
@@ -34,6 +34,34 @@ pub async fn runs_are_claimed_in_order_and_those_that_were_begun_before_new_ones
     t.send(&run_id("order", 1), event("paid", "1")).await;
     let order: Vec<_> = t.claim_runs("w1", 10).await.into_iter().map(|execution| execution.run.run_id).collect();
     assert_eq!(order, [1, 2, 3].map(|number| run_id("order", number)), "the woken run comes first");
+}
+
+pub async fn a_backlog_of_new_runs_in_one_place_does_not_hold_up_a_woken_run_in_another(t: &mut Bench) {
+    let id = t.started(start("shipping", 9)).await;
+    let mut execution = t.execute("w1").await;
+    let park = execution.commit(Vec::new(), waits_for(&["paid"]));
+    t.committed(&mut execution, park).await;
+    for number in 1..=5 {
+        t.started(start("order", number)).await;
+    }
+    t.send(&id, event("paid", "1")).await;
+    let claimed = t.claim_runs_of("w1", 1, &["order", "shipping"]).await;
+    assert_eq!(claimed[0].run.run_id, id);
+}
+
+pub async fn every_eighth_claim_looks_at_new_runs_first(t: &mut Bench) {
+    for number in 1..=9 {
+        t.started(start("order", number)).await;
+    }
+    let mut begun = t.claim_runs("w1", 8).await; // the first claim
+    for execution in &mut begun {
+        let release = execution.commit(Vec::new(), Then::Release);
+        t.committed(execution, release).await;
+    }
+    for _ in 2..8 {
+        assert_ne!(t.claim_runs("w1", 1).await[0].run.run_id, run_id("order", 9));
+    }
+    assert_eq!(t.claim_runs("w1", 1).await[0].run.run_id, run_id("order", 9), "the eighth claim");
 }
 
 pub async fn the_run_of_a_silent_owner_is_taken_over_and_its_late_commit_is_refused(t: &mut Bench) {

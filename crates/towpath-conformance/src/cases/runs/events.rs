@@ -1,7 +1,7 @@
 //! The promises about events.
 
 use towpath_core::run::{FactKind, RunState};
-use towpath_core::store::{EventSent, NewEvent};
+use towpath_core::store::{EVENT_KNOWN_FOR, EventSent, FACTS_BYTES_MAX, NewEvent};
 
 use crate::bench::Bench;
 use crate::words::{completes, done, event, event_name, json, reference, run_id, start, waits_for};
@@ -47,7 +47,7 @@ pub async fn events_are_kept_in_order_until_they_are_consumed(t: &mut Bench) {
     );
 }
 
-pub async fn the_same_reference_is_the_same_event_for_the_whole_life_of_the_run(t: &mut Bench) {
+pub async fn the_same_reference_is_the_same_event_for_a_day(t: &mut Bench) {
     let id = t.started(start("order", 1)).await;
     let click = |name: &str| NewEvent { reference: Some(reference("click")), ..event(name, "1") };
     assert_eq!(t.send(&id, click("paid")).await, EventSent::Accepted { number: 1 });
@@ -58,6 +58,8 @@ pub async fn the_same_reference_is_the_same_event_for_the_whole_life_of_the_run(
     t.committed(&mut execution, commit).await;
     assert_eq!(t.send(&id, click("paid")).await, EventSent::Duplicate { number: 1 });
     assert_eq!(t.run_state(&id).await, RunState::Waiting);
+    t.advance(EVENT_KNOWN_FOR);
+    assert_eq!(t.send(&id, click("paid")).await, EventSent::Accepted { number: 3 });
 }
 
 pub async fn an_event_that_a_run_does_not_wait_for_wakes_nothing(t: &mut Bench) {
@@ -78,4 +80,15 @@ pub async fn a_closed_run_and_one_that_does_not_exist_take_no_event(t: &mut Benc
     t.committed(&mut execution, close).await;
     assert_eq!(t.send(&id, event("paid", "1")).await, EventSent::Closed(RunState::Completed));
     assert_eq!(t.send(&run_id("order", 9), event("paid", "1")).await, EventSent::NotFound);
+}
+
+pub async fn a_page_of_facts_is_bounded_in_bytes(t: &mut Bench) {
+    let id = t.started(start("order", 1)).await;
+    let large = format!("\"{}\"", "x".repeat(FACTS_BYTES_MAX / 2));
+    for _ in 0..4 {
+        t.send(&id, event("paid", &large)).await;
+    }
+    let execution = t.execute("w1").await;
+    assert_eq!(execution.facts.len(), 2);
+    assert_eq!(t.runs().facts(&id, 2).await.map(|facts| facts.len()), Ok(2), "the rest is read page by page");
 }

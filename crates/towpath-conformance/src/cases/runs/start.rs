@@ -64,6 +64,13 @@ pub async fn a_start_with_an_event_sends_it_to_the_run_that_has_the_reference(t:
     assert_eq!(t.execute("w1").await.facts.len(), 2);
 }
 
+pub async fn a_resend_of_a_start_with_an_event_brings_it_once(t: &mut Bench) {
+    let with_event = || start("order", 1).with_event(event("paid", "1"));
+    t.started(with_event()).await;
+    let again = t.start_run(with_event()).await;
+    assert!(matches!(again, Started::Existing { event: Some(EventSent::Duplicate { number: 1 }), .. }), "{again:?}");
+}
+
 pub async fn a_run_past_its_retention_does_not_exist(t: &mut Bench) {
     let id = t.started(start("order", 1)).await;
     t.terminate_run(&id).await;

@@ -1,10 +1,11 @@
 //! Runs of workflows.
 //!
 //! - Each move is [`run::step`](towpath_core::run::step) on the header; header and rows are written within the transition.
-//! - A claim goes from place to place, in the order in which they are named. In a place it looks at runs that were begun first, and every
-//!   eighth time at new ones first; in each of the two queues, in the order in which runs came into it.
+//! - A claim looks at runs that were begun, place by place in the order in which they are named, and then at new ones; every eighth claim looks
+//!   at new ones first. In each queue of a place, in the order in which runs came into it.
 //! - A start is judged by its id first and then by its reference. The input decides whether it is the same start.
-//! - A post that its run refuses for good (there is no such run, or it has closed) has been sent; one to a full inbox stays.
+//! - A post that its run refuses for good (there is no such run, or it has closed) has been sent. One to a full inbox waits, and with it all
+//!   posts to that run.
 
 mod records;
 
@@ -20,14 +21,15 @@ use towpath_core::run::{
     TERMINATED_AFTER,
 };
 use towpath_core::store::{
-    ClaimRuns, ClaimedRun, Durability, EventSent, FiredRuns, JournalEntry, NewEvent, OnConflict, Reuse, RunCommitted, RunRenewal,
-    RunRequest, RunRequested, RunStore, RunView, StartRun, Started, StoreError, TakeOverRuns, TakenOver, end_without_code,
+    ClaimRuns, ClaimedRun, Durability, EVENT_KNOWN_FOR, EventSent, FiredRuns, JournalEntry, NewEvent, OnConflict, POST_KEPT_FOR, Reuse,
+    RunCommitted, RunRenewal, RunRequest, RunRequested, RunStore, RunView, StartRun, Started, StoreError, TakeOverRuns, TakenOver,
+    end_without_code, event_of_start, post_again_after,
 };
 use towpath_core::time::Timestamp;
 
 use super::{ModelStore, State};
-use records::RunRecord;
 pub(super) use records::RunRecords;
+use records::{RunRecord, StoredPost};
 
 /// Every so many claims look at new runs first.
 const NEW_FIRST_EVERY: u64 = 8;
@@ -155,10 +157,10 @@ impl RunRecords {
             if !is_same && start.on_conflict == OnConflict::Refuse {
                 return Started::Conflict { run_id };
             }
-            let event = start.event.map(|event| self.send(&run_id, event, now));
+            let event = event_of_start(&start).map(|event| self.send(&run_id, event, now));
             return Started::Existing { run_id, state, event };
         }
-        let (run_id, event) = (start.run_id.clone(), start.event.clone());
+        let (run_id, event) = (start.run_id.clone(), event_of_start(&start));
         self.create(start, None, now);
         if let Some(event) = event {
             self.send(&run_id, event, now);
@@ -174,7 +176,7 @@ impl RunRecords {
         };
         let queued = self.runs.values().filter_map(|record| Some((queue(record)?, record)));
         let mut ready: Vec<_> =
-            queued.map(|((place, queue), record)| (place, queue != first, record.turn, record.run.run_id.clone())).collect();
+            queued.map(|((place, queue), record)| (queue != first, place, record.turn, record.run.run_id.clone())).collect();
         ready.sort();
         ready.into_iter().map(|(_, _, _, run_id)| run_id).collect()
     }
@@ -224,13 +226,18 @@ impl RunRecords {
             }
         }
         let ends = self.runs.values().filter(|record| want.places.contains(&record.run.place));
-        taken.next_due = ends.filter_map(|record| record.run.expires_at).min();
+        taken.next_due = ends.filter_map(|record| record.run.expires_at).filter(|at| *at > now).min();
         taken
     }
 
     fn commit(&mut self, run_id: &RunId, commit: Commit, now: Timestamp) -> RunCommitted {
         let seen = commit.seen;
-        match self.put(run_id, RunCommand::Commit(Box::new(commit)), None, now) {
+        let is_event = |number: &&u64| {
+            let fact = self.runs.get(run_id).and_then(|record| record.inbox.get(*number));
+            matches!(fact, Some(Fact { kind: FactKind::Event { .. }, .. }))
+        };
+        let events_consumed = u32::try_from(commit.consumed.iter().filter(is_event).count()).unwrap_or(u32::MAX);
+        match self.put(run_id, RunCommand::Commit { commit: Box::new(commit), events_consumed }, None, now) {
             Some(RunReply::Committed(committed)) => {
                 let record = self.runs.get(run_id).filter(|_| committed.has_facts);
                 let facts = record.map(|record| record.facts_after(seen)).unwrap_or_default();
@@ -247,13 +254,14 @@ impl RunRecords {
     fn send(&mut self, run_id: &RunId, event: NewEvent, now: Timestamp) -> EventSent {
         let Some(record) = self.runs.get(run_id) else { return EventSent::NotFound };
         let reference = event.reference.map(|reference| (event.name.clone(), reference));
-        let known_as = reference.as_ref().and_then(|reference| record.event_references.get(reference).copied());
+        let known = reference.as_ref().and_then(|reference| record.event_references.get(reference));
+        let known_as = known.filter(|(_, at)| now < *at + EVENT_KNOWN_FOR).map(|(number, _)| *number);
         let command = RunCommand::Send { name: event.name.clone(), known_as };
         let fact = FactKind::Event { name: event.name, data: event.data };
         match self.put(run_id, command, Some(fact), now) {
             Some(RunReply::Accepted { number }) => {
                 if let (Some(reference), Some(record)) = (reference, self.runs.get_mut(run_id)) {
-                    record.event_references.insert(reference, number);
+                    record.event_references.insert(reference, (number, now));
                 }
                 EventSent::Accepted { number }
             }
@@ -282,12 +290,26 @@ impl RunRecords {
     }
 
     fn send_posts(&mut self, limit: usize, now: Timestamp) -> u64 {
-        let posts: Vec<(u64, Post)> = self.posts.iter().take(limit).map(|(number, post)| (*number, post.clone())).collect();
+        let due = self.posts.iter().filter(|(_, kept)| kept.not_before <= now);
+        let mut due: Vec<(u64, StoredPost)> = due.map(|(number, kept)| (*number, kept.clone())).collect();
+        due.sort_by_key(|(number, kept)| (kept.not_before, *number));
+        due.truncate(limit);
         let mut sent = 0;
-        for (number, post) in posts {
-            if self.deliver(post, now) {
+        for (number, kept) in due {
+            // An earlier post to the same run may have been refused meanwhile.
+            if self.posts.get(&number).is_none_or(|kept| kept.not_before > now) {
+                continue;
+            }
+            let to = kept.post.to().clone();
+            if self.deliver(kept.post, now) || now >= kept.written_at + POST_KEPT_FOR {
                 self.posts.remove(&number);
                 sent += 1;
+            } else {
+                let not_before = now + post_again_after(kept.tries);
+                for other in self.posts.values_mut().filter(|other| *other.post.to() == to) {
+                    other.not_before = not_before;
+                    other.tries = kept.tries + 1;
+                }
             }
         }
         sent

@@ -9,7 +9,7 @@ use towpath_core::run::{
     Child, Effects, Fact, FactKind, ForgottenFacts, NewRun, Parent, Post, Run, RunCommand, RunId, RunReply, RunState, Standing, StepId,
     step,
 };
-use towpath_core::store::{FACTS_MAX, JournalEntry, StartRun};
+use towpath_core::store::{FACTS_BYTES_MAX, FACTS_MAX, JournalEntry, StartRun};
 use towpath_core::time::Timestamp;
 
 /// All runs, and what belongs to none of them alone.
@@ -19,12 +19,22 @@ pub(in crate::model) struct RunRecords {
     /// Which run a workflow's reference leads to. An entry goes when its run is gone.
     pub(super) references: BTreeMap<(WorkflowName, Reference), RunId>,
     /// Posts that were not sent yet, in the order in which they were written.
-    pub(super) posts: BTreeMap<u64, Post>,
+    pub(super) posts: BTreeMap<u64, StoredPost>,
     last_post: u64,
     /// Counts how often a run came into a queue: the order in which runs are claimed.
     last_turn: u64,
     /// Counts claims: every eighth looks at new runs first.
     pub(super) claims: u64,
+}
+
+/// A post that was not sent yet.
+#[derive(Clone)]
+pub(super) struct StoredPost {
+    pub(super) post: Post,
+    pub(super) written_at: Timestamp,
+    /// It is not sent before this: its run has refused it, or an earlier one.
+    pub(super) not_before: Timestamp,
+    pub(super) tries: u32,
 }
 
 /// A run with all that belongs to it.
@@ -36,8 +46,8 @@ pub(super) struct RunRecord {
     /// The journal of the present generation.
     pub(super) journal: Vec<JournalEntry>,
     pub(super) inbox: BTreeMap<u64, Fact>,
-    /// The numbers of events that came with a reference.
-    pub(super) event_references: BTreeMap<(EventName, Reference), u64>,
+    /// The numbers of events that came with a reference, and when they came.
+    pub(super) event_references: BTreeMap<(EventName, Reference), (u64, Timestamp)>,
     pub(super) children: BTreeMap<StepId, Child>,
     pub(super) published: BTreeMap<Arc<str>, Payload>,
     /// Its place in its queue.
@@ -51,7 +61,13 @@ impl RunRecord {
     }
 
     pub(super) fn facts_after(&self, number: u64) -> Vec<Fact> {
-        self.inbox.range(number + 1..).take(FACTS_MAX).map(|(_, fact)| fact.clone()).collect()
+        let mut left = FACTS_BYTES_MAX;
+        let fits = |fact: &&Fact| {
+            let fits = left > 0;
+            left = left.saturating_sub(fact.kind.bytes());
+            fits
+        };
+        self.inbox.range(number + 1..).map(|(_, fact)| fact).take(FACTS_MAX).take_while(fits).cloned().collect()
     }
 
     /// Appends to the journal. An instant never decreases within a journal.
@@ -119,7 +135,11 @@ impl RunRecords {
         let posts = write(record, effects, fact, now);
         for post in posts {
             self.last_post += 1;
-            self.posts.insert(self.last_post, post);
+            // It does not overtake an earlier post to the same run that was put off.
+            let earlier = self.posts.values().filter(|kept| kept.post.to() == post.to()).map(|kept| kept.not_before).max();
+            let not_before = earlier.map_or(now, |at| at.max(now));
+            let kept = StoredPost { post, written_at: now, not_before, tries: 0 };
+            self.posts.insert(self.last_post, kept);
         }
         Some(reply)
     }
@@ -140,6 +160,10 @@ fn write(record: &mut RunRecord, effects: Effects, fact: Option<FactKind>, now: 
         record.inbox.remove(&number);
     }
     if let (Some(number), Some(kind)) = (effects.fact, fact) {
+        record.inbox.insert(number, Fact { number, at: now, kind });
+    }
+    if let Some(number) = effects.cancels_again {
+        let kind = FactKind::Cancel { reason: Arc::from("it was cancelled before it continued as new") };
         record.inbox.insert(number, Fact { number, at: now, kind });
     }
     match effects.forgotten {

@@ -95,11 +95,10 @@ impl Trial {
             Move::Renew(name) => kept.put(RunCommand::Renew { owner: worker(name), epoch: kept.run.epoch }, now),
             Move::Stay => self.commit(|commit| commit.entries = vec![entry(EntryKind::Open)], Then::Stay, now),
             Move::Consume => {
-                let first = kept.inbox.iter().next().map(|(number, is_event)| (*number, *is_event));
+                let first = kept.inbox.keys().next().copied();
                 let consume = |commit: &mut Commit| {
                     commit.entries = vec![entry(EntryKind::Done)];
-                    commit.consumed = first.map(|(number, _)| number).into_iter().collect();
-                    commit.events_consumed = first.map_or(0, |(_, is_event)| u32::from(is_event));
+                    commit.consumed = first.into_iter().collect();
                 };
                 self.commit(consume, Then::Stay, now)
             }
@@ -161,8 +160,13 @@ fn says_that_nothing_changed(reply: &RunReply) -> bool {
 fn check_rows(kept: &Kept) {
     let run = &kept.run;
     assert_eq!(run.entries, kept.journal.len() as u64, "entries");
-    assert_eq!(run.events as usize, kept.inbox.values().filter(|is_event| **is_event).count(), "events that are not consumed");
+    assert_eq!(run.events as usize, kept.inbox.values().filter(|kind| **kind == Kind::Event).count(), "events that are not consumed");
     assert!(kept.inbox.keys().all(|number| *number <= run.facts));
+    let cancels: Vec<u64> = kept.inbox.iter().filter(|(_, kind)| **kind == Kind::Cancel).map(|(number, _)| *number).collect();
+    if !run.state.is_closed() {
+        assert_eq!(cancels, run.cancel_fact.into_iter().collect::<Vec<_>>(), "the fact that says that it is cancelled");
+        assert!(!run.cancel_requested || run.entries > 1 || !cancels.is_empty(), "a generation that begins hears of a cancel");
+    }
     let armed: BTreeSet<StepId> = run.wait.timers.keys().cloned().collect();
     assert_eq!(armed, kept.timers, "timers");
     if run.state.is_closed() {

@@ -295,3 +295,34 @@ fn posts_and_facts_survive_their_json_byte_for_byte() {
     let text = serde_json::to_string(&fact).unwrap();
     assert_eq!(serde_json::from_str::<FactKind>(&text).unwrap(), fact);
 }
+
+#[test]
+fn a_run_that_was_cancelled_and_continues_is_told_again() {
+    let mut kept = claimed();
+    let _ = kept.put(RunCommand::Cancel { entry: Payload::null() }, at(1));
+    let mut heeds = kept.commit(Then::Stay);
+    heeds.consumed = vec![1];
+    let _ = kept.put_commit(heeds, at(2));
+    assert!(kept.inbox.is_empty());
+    let _ = kept.commit_now(Then::Continue(entry(EntryKind::Begin)), at(3));
+    assert_eq!(kept.inbox, BTreeMap::from([(2, Kind::Cancel)]));
+    let _ = kept.claim("w1", at(4));
+    let _ = kept.commit_now(Then::Continue(entry(EntryKind::Begin)), at(5));
+    assert_eq!(kept.inbox.len(), 1, "one that was not consumed moves along");
+}
+
+#[test]
+fn a_run_is_not_parked_for_a_group_without_an_open_child() {
+    let mut kept = claimed();
+    let groups = BTreeMap::from([(step_id(9), Group { open: 0, fail_fast: false })]);
+    let wait = WaitSet { events: BTreeSet::from([event("paid")]), groups, ..WaitSet::default() };
+    assert_eq!(kept.commit_now(Then::Park { wait }, at(1)), RunReply::NothingToWaitFor);
+}
+
+#[test]
+fn no_more_timers_are_armed_than_a_run_can_carry() {
+    let mut kept = claimed();
+    let mut arms = kept.commit(Then::Stay);
+    arms.armed = (0..=TIMERS_MAX).map(|number| (StepId::parse(&format!("{number:032x}")).unwrap(), TimerAt::At(at(9)))).collect();
+    assert_eq!(kept.put_commit(arms, at(1)), RunReply::WaitSetTooLarge);
+}
