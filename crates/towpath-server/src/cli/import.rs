@@ -35,7 +35,7 @@ Examples:
   towpath import calls.jsonl --store redis://127.0.0.1
   towpath import calls.jsonl                  into a server that works";
 
-/// Submit the calls of an export under their own ids; those that are there already are skipped
+/// Submit the calls of an export under their own ids; skip those that are there
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ImportArgs {

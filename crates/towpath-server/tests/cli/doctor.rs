@@ -55,7 +55,7 @@ fn dead_letters_are_mentioned() {
     server.run(&["call", "fail"]).exits(1);
     let report = server.run(&["doctor", "--json"]).json();
     assert_eq!(finding(&report, "dead letters")["level"], "info");
-    assert!(finding(&report, "dead letters")["advice"].as_str().unwrap().contains("dlq list"));
+    assert!(finding(&report, "dead letters")["advice"].as_str().unwrap().contains("dlq ls"));
 }
 
 #[test]
