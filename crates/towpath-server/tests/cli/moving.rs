@@ -283,6 +283,25 @@ fn large_file(path: &Path, count: usize, deadline: i64) {
 }
 
 #[test]
+fn all_functions_and_batchers_are_exported_and_not_only_those_of_the_first_page() {
+    const COUNT: usize = 201;
+    let folder = tempfile::tempdir().unwrap();
+    let mut lines = vec![json!({"towpath_export": {"format": 1, "version": "0", "from": "here", "exported_at": 1}})];
+    lines.extend((0..COUNT).map(|n| json!({"function": {"name": format!("f{n}"), "definition": {}}})));
+    lines.extend((0..COUNT).map(|n| json!({"batcher": {"name": format!("b{n}"), "settings": {"debounce_seconds": 7}}})));
+    lines.push(json!({"end": {"lines": 2 * COUNT + 2}}));
+    std::fs::write(folder.path().join(FILE), lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    on(&folder, "sqlite:./first", &["import", FILE]).exits(0);
+    let report = on(&folder, "sqlite:./first", &["export", "again.jsonl", "--json"]).exits(0).json();
+    let counted = (&report["exported"]["functions"], &report["exported"]["batchers"]);
+    assert_eq!(counted, (&COUNT.into(), &COUNT.into()), "{report}");
+    let text = std::fs::read_to_string(folder.path().join("again.jsonl")).unwrap();
+    for n in 0..COUNT {
+        assert!(text.contains(&format!(r#""name":"f{n}""#)) && text.contains(&format!(r#""name":"b{n}""#)), "{n}");
+    }
+}
+
+#[test]
 fn a_deadline_that_no_call_can_have_is_refused_and_named() {
     let folder = tempfile::tempdir().unwrap();
     large_file(&folder.path().join(FILE), 1, i64::MAX);
