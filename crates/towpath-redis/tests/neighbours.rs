@@ -349,7 +349,11 @@ impl Rig {
         let register = || RegisterWorker { worker_id: worker_id("w-2"), kind: "rust".to_owned(), offers: offers() };
         let said = match name {
             "submit" => store.submit(new_call("c-new", "bad").timeout(HOUR)).await.map(drop),
-            "find" => store.find(&bad, self.clock.now()).await.map(drop),
+            // A function is shown as far as it can be read, with what is wrong.
+            "find" => match store.find(&bad, self.clock.now()).await {
+                Ok(Some(view)) if !view.problems.is_empty() => return view.problems.join("; "),
+                found => found.map(drop),
+            },
             "define" => store.define(definition("bad")).await,
             "forget" => store.forget(&bad).await.map(drop),
             "register" => store.register(register()).await,

@@ -4,7 +4,7 @@
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Calls", &["call", "calls", "worker", "workers", "functions", "dlq"]),
     ("Batches, locks and limits", &["batch", "lock", "limit"]),
-    ("Servers", &["dev", "serve", "config", "doctor", "bench"]),
+    ("Servers", &["dev", "serve", "config", "export", "import", "doctor", "bench"]),
     ("Other", &["completions", "openapi", "version", "help"]),
 ];
 

@@ -123,12 +123,19 @@ fn the_server_examines_its_own_store_whatever_is_chosen_here() {
     assert_eq!(finding(&report, "folder")["level"], "info");
 }
 
+/// Defines the function `paced`, whose policy `calm` is removed afterwards.
+fn define_with_a_policy_that_goes(server: &Server) {
+    server.run(&["limit", "put", "paced", "--policy", "calm", "--rule", "r=gcra:10/1s"]).exits(0);
+    server.run(&["functions", "define", "paced", "--rate", "calm"]).exits(0);
+    server.run(&["limit", "put", "paced", "--policy", "calm"]).exits(0);
+}
+
 #[test]
 fn functions_and_policies_that_are_named_and_missing_are_failures_on_both_stores() {
     let redis = RedisServer::build().append_only("everysec").line("maxmemory 100mb").start();
     let on_redis = ["serve", "--store", &redis.url(), "--listen", "127.0.0.1:0"];
     for server in [Server::start(), Server::start_with(tempfile::tempdir().unwrap(), &on_redis)] {
-        server.run(&["functions", "define", "paced", "--rate", "calm"]).exits(0);
+        define_with_a_policy_that_goes(&server);
         server.run(&["batch", "settings", "orders", "--set", r#"key=["customer"]"#, "--set", r#"target={"function":"nowhere"}"#]).exits(0);
         let report = server.run(&["doctor", "--json"]).exits(2).json();
         let says = |check: &str| -> Vec<String> {
@@ -149,7 +156,7 @@ fn functions_and_policies_that_are_named_and_missing_are_failures_on_both_stores
 #[test]
 fn without_a_server_names_that_lead_nowhere_are_found_in_the_store() {
     let server = Server::start();
-    server.run(&["functions", "define", "paced", "--rate", "calm"]).exits(0);
+    define_with_a_policy_that_goes(&server);
     let (folder, address) = server.crash();
     let mut command = towpath(folder.path());
     command.args(["doctor", "--json", "--server", &format!("http://{address}")]);

@@ -77,7 +77,7 @@ impl Ran {
 
 /// The binary, without anything of the surrounding environment that would change what it does.
 pub(crate) fn towpath(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
+    let mut command = program();
     for (name, _) in std::env::vars_os() {
         let ours = |name: &str| ["TOWPATH_", "EXECUTIONS_MODE", "QUEUE_BULL_"].iter().any(|begin| name.starts_with(begin));
         if ours(&name.to_string_lossy()) {
@@ -86,6 +86,24 @@ pub(crate) fn towpath(folder: &Path) -> Command {
     }
     command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
+}
+
+/// The binary. Where the tests themselves run under `nohup`, it would inherit that SIGHUP is ignored; `env` undoes that.
+fn program() -> Command {
+    let binary = env!("CARGO_BIN_EXE_towpath");
+    if !ignores_sighup() {
+        return Command::new(binary);
+    }
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP", binary]);
+    command
+}
+
+/// Whether this process ignores SIGHUP, the signal of the lowest number.
+fn ignores_sighup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 == 1)
 }
 
 /// Runs a command to its end.

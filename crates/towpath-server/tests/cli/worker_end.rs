@@ -75,9 +75,8 @@ fn a_worker_whose_terminal_is_closed_finishes_what_runs_and_leaves() {
 #[test]
 fn under_nohup_a_closed_terminal_ends_nothing() {
     let server = Server::start();
-    let towpath = server.command(&[]);
     let mut command = Command::new("sh");
-    command.args(["-c", "trap '' HUP; exec \"$0\" worker upper --json --exec 'tr a-z A-Z'"]).arg(towpath.get_program());
+    command.args(["-c", "trap '' HUP; exec \"$0\" worker upper --json --exec 'tr a-z A-Z'"]).arg(env!("CARGO_BIN_EXE_towpath"));
     command.env("TOWPATH_SERVER", &server.url).current_dir(server.folder.path());
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let mut worker = Beside::start(command);
