@@ -44,9 +44,7 @@ async fn pushed_by_two() -> Server {
 
 /// Waits until the function's target is this one.
 async fn shows(server: &Server, url: Option<&str>) {
-    let look = async {
-        while server.get(PATH).await.with(200)["target"]["url"].as_str() != url {}
-    };
+    let look = async { while server.get(PATH).await.with(200)["target"]["url"].as_str() != url {} };
     tokio::time::timeout(Duration::from_secs(8), look).await.unwrap_or_else(|_| panic!("its target never became {url:?}"));
 }
 
