@@ -224,6 +224,7 @@ macro_rules! every_case {
                 a_worker_may_offer_nothing
                 of_two_offers_of_one_function_the_latter_counts
                 the_latest_definition_counts
+                a_definition_is_replaced_only_if_it_is_the_one_expected
                 a_heartbeat_of_an_unknown_worker_says_so
                 a_worker_is_healthy_for_thirty_seconds_after_it_was_heard
                 a_worker_that_is_silent_for_too_long_is_taken_off_the_list

@@ -75,6 +75,13 @@ pub(crate) fn define(tx: &mut Tx<'_>, definition: &FunctionDefinition) -> Moved<
     Ok(id)
 }
 
+pub(crate) fn redefine(tx: &mut Tx<'_>, before: &FunctionDefinition, after: &FunctionDefinition) -> Moved<bool> {
+    if tx.memory.function(&before.key).is_none_or(|known| known.definition != *before) {
+        return Ok(false);
+    }
+    define(tx, after).map(|_| true)
+}
+
 fn json(value: &impl serde::Serialize) -> Moved<String> {
     serde_json::to_string(value).map_err(|cause| Trouble::Corrupt(cause.to_string()))
 }

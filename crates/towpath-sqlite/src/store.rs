@@ -338,6 +338,11 @@ impl RegistryStore for SqliteStore {
         self.make(move |tx| registry::define(tx, &function).map(drop)).await
     }
 
+    async fn redefine(&self, before: &FunctionDefinition, after: FunctionDefinition) -> Result<bool, StoreError> {
+        let before = before.clone();
+        self.make(move |tx| registry::redefine(tx, &before, &after)).await
+    }
+
     async fn forget(&self, function: &FunctionKey) -> Result<bool, StoreError> {
         let function = function.clone();
         self.make(move |tx| registry::forget(tx, &function)).await

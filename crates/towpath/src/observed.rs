@@ -280,6 +280,12 @@ impl RegistryStore for ObservedStore {
         self.heard(reply)
     }
 
+    async fn redefine(&self, before: &FunctionDefinition, after: FunctionDefinition) -> Result<bool, StoreError> {
+        let reply = self.store.redefine(before, after).await;
+        self.functions.doubt_all();
+        self.heard(reply)
+    }
+
     async fn forget(&self, function: &FunctionKey) -> Result<bool, StoreError> {
         self.heard(self.store.forget(function).await)
     }

@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use towpath_core::clock::{Clock, VirtualClock};
-use towpath_core::store::{BatchStore, Retention, Store};
+use towpath_core::store::{BatchStore, Store};
 use towpath_core::time::Timestamp;
 
 use crate::{Observer, Towpath, TowpathBuilder};
@@ -168,8 +168,8 @@ impl TestTowpath {
 
 fn builder(clock: &VirtualClock, replies: &Arc<Replies>) -> TowpathBuilder {
     let observer: Arc<dyn Observer> = Arc::<Replies>::clone(replies);
-    // Without a bound nothing wakes every minute while a test moves the clock by days.
-    Towpath::builder().clock(Arc::new(clock.clone())).observer(observer).retention(Retention::FOREVER)
+    // It has no bounds, so that nothing wakes every minute while a test moves the clock by days.
+    Towpath::builder().clock(Arc::new(clock.clone())).observer(observer)
 }
 
 impl Deref for TestTowpath {

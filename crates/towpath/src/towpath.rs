@@ -117,7 +117,7 @@ impl Towpath {
         self.inner.observer.as_deref().unwrap_or(&Nobody)
     }
 
-    /// How long dead letters and audits are kept, and how many outcomes.
+    /// What this handle removes: how old dead letters and audits may be, and how many outcomes there may be.
     pub fn retention(&self) -> &Retention {
         &self.inner.retention
     }
@@ -167,7 +167,7 @@ pub struct TowpathBuilder {
     observer: Option<Arc<dyn Observer>>,
     owner: Option<String>,
     durability: Option<Durability>,
-    retention: Retention,
+    retention: Option<Retention>,
     demand: Demand,
     batch_store: Option<Arc<dyn BatchStore>>,
     batch_source: Option<Arc<dyn BatchSource>>,
@@ -209,10 +209,12 @@ impl TowpathBuilder {
         self
     }
 
-    /// How long dead letters and audits are kept, and how many outcomes of calls. Default: [`Retention::default`].
+    /// Makes this handle a keeper: it removes dead letters and audits that are older, and outcomes beyond the number and size.
+    /// Default: [`Retention::FOREVER`], so that a process which shares a Redis with a server removes nothing that the server keeps. A service
+    /// with a store of its own, which no server serves, sets it: [`Retention::default`] has the bounds of `towpath serve`.
     #[must_use]
     pub fn retention(mut self, keep: Retention) -> Self {
-        self.retention = keep;
+        self.retention = Some(keep);
         self
     }
 
@@ -264,7 +266,8 @@ impl TowpathBuilder {
         let batch_store = open.batches.map(|batches| Arc::new(ObservedBatches::new(batches, Arc::clone(&observed))) as Arc<dyn BatchStore>);
         let batches = Batches { store: batch_store, source: self.batch_source.or(open.source), known: KnownBatchers::default() };
         let store: Arc<dyn Store> = observed;
-        let engine = Engine::start(&store, &clock, &functions, self.retention);
+        let retention = self.retention.unwrap_or(Retention::FOREVER);
+        let engine = Engine::start(&store, &clock, &functions, retention);
         let switchboard = Switchboard::default();
         let inner = Inner {
             store,
@@ -275,7 +278,7 @@ impl TowpathBuilder {
             limits,
             batches,
             observer: self.observer,
-            retention: self.retention,
+            retention,
             broken,
             switchboard,
             engine,

@@ -4,7 +4,7 @@ use towpath_core::call::{CallState, RetryPolicy};
 use towpath_core::names::WorkerId;
 use towpath_core::payload::Payload;
 use towpath_core::store::{ConfigView, Heartbeat, SetConfig};
-use towpath_core::worker::{Offer, RegisterWorker, WorkerView};
+use towpath_core::worker::{FunctionDefinition, Offer, RegisterWorker, WorkerView};
 
 use crate::bench::{Bench, sure};
 use crate::waiting::Waiting;
@@ -17,6 +17,10 @@ async fn worker(t: &Bench, id: &str) -> Option<WorkerView> {
 
 async fn forget(t: &Bench, name: &str) -> bool {
     sure(t.store().forget(&function(name)).await)
+}
+
+async fn redefine(t: &Bench, before: &FunctionDefinition, after: &FunctionDefinition) -> bool {
+    sure(t.store().redefine(before, after.clone()).await)
 }
 
 async fn heartbeat(t: &Bench, id: &str) -> Heartbeat {
@@ -80,6 +84,22 @@ pub async fn the_latest_definition_counts(t: &mut Bench) {
     t.check_state(&work.call_id(), CallState::Dead).await;
     t.define("add").await;
     assert_eq!(t.known_function("add").await.definition, definition("add"));
+}
+
+pub async fn a_definition_is_replaced_only_if_it_is_the_one_expected(t: &mut Bench) {
+    let (first, mut second) = (definition("add"), definition("add"));
+    second.description = Some("The second.".to_owned());
+    assert!(!redefine(t, &first, &second).await, "it is not known");
+    assert_eq!(t.function("add").await, None, "and it is not known after that either");
+    t.register("w1", &["add"]).await;
+    assert!(!redefine(t, &second, &first).await);
+    assert_eq!(t.known_function("add").await.definition, first);
+    let changes = sure(t.store().functions_changed(0).await);
+    assert!(redefine(t, &first, &second).await);
+    assert_eq!((t.known_function("add").await.definition, t.known_function("add").await.workers), (second.clone(), 1));
+    assert!(sure(t.store().functions_changed(changes).await) > changes, "it is told as every change is");
+    assert!(!redefine(t, &first, &second).await, "twice is once");
+    assert!(redefine(t, &second, &second).await);
 }
 
 pub async fn a_heartbeat_of_an_unknown_worker_says_so(t: &mut Bench) {

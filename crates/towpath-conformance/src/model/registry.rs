@@ -44,6 +44,16 @@ impl RegistryStore for ModelStore {
         Ok(())
     }
 
+    async fn redefine(&self, before: &FunctionDefinition, after: FunctionDefinition) -> Result<bool, StoreError> {
+        Ok(self.transition(|state, _| {
+            let is_before = state.records.functions.get(&before.key) == Some(before);
+            if is_before {
+                state.records.define(after);
+            }
+            is_before
+        }))
+    }
+
     async fn forget(&self, function: &FunctionKey) -> Result<bool, StoreError> {
         Ok(self.transition(|state, _| state.records.forget_function(function)))
     }

@@ -297,6 +297,10 @@ impl RegistryStore for FlawedStore {
         self.inner.define(self.unlimited(function)).await
     }
 
+    async fn redefine(&self, before: &FunctionDefinition, after: FunctionDefinition) -> Result<bool, StoreError> {
+        self.inner.redefine(&self.unlimited(before.clone()), self.unlimited(after)).await
+    }
+
     async fn forget(&self, function: &FunctionKey) -> Result<bool, StoreError> {
         self.inner.forget(function).await
     }

@@ -29,6 +29,10 @@ pub trait RegistryStore: Send + Sync {
     /// Makes a function known without a worker, or changes its definition.
     async fn define(&self, function: FunctionDefinition) -> Result<(), StoreError>;
 
+    /// Replaces the definition `before` by another one of the same function. `false`: the function has another definition or is not known;
+    /// nothing changed. A repeated move whose first reply was lost is told `false`, too: look which definition is there.
+    async fn redefine(&self, before: &FunctionDefinition, after: FunctionDefinition) -> Result<bool, StoreError>;
+
     /// Forgets a function that has no worker and no call that is not over. `false`: it has, or it is not known; nothing changed.
     async fn forget(&self, function: &FunctionKey) -> Result<bool, StoreError>;
 

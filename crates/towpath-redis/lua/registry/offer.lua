@@ -1,17 +1,21 @@
--- registry/offer.lua = RegistryStore::define, and one function's part of RegistryStore::register.
+-- registry/offer.lua = RegistryStore::define and redefine, and one function's part of RegistryStore::register.
 -- Writes a definition, makes sure that the stream and its group exist, and notes that a worker offers the function.
 -- KEYS  definition  hash        stream  stream        workers  sorted set
 --       legacy      hash        what is remembered about the stream, see legacy/group.lua
 -- ARGV  group       consumer group, '' = it has no stream
 --       mode        'replace': the latest definition counts | 'adopt': one that exists is left alone
+--                   | 'expect': nothing is written unless `expected` is there
 --       json        the definition
 --       backlog     max_backlog, '-' = no limit         concurrent   max_concurrent, '' = no limit
 --       worker      '' = nobody offers it               concurrency  of the worker's offer, '' = it counts for itself
 --       now_ms      the worker's heartbeat              shards       over how many more streams it is spread, '' = none
--- reply {'changed' | 'same', 'changed' | 'same'}: the definition, the offer
+--       expected    the definition that 'expect' replaces, byte for byte
+-- reply {'changed' | 'same' | 'other', 'changed' | 'same'}: the definition, the offer; 'other': it is not the one expected
 local definition_key, stream, workers = KEYS[1], KEYS[2], KEYS[3]
 local group, mode, json, backlog, concurrent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local worker, concurrency, now, shards = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+
+if mode == 'expect' and redis.call('HGET', definition_key, 'definition') ~= ARGV[10] then return {'other', 'same'} end
 
 -- A worker and its callers meet at the group, so that it is there before the worker is announced.
 -- A stream key that holds something else is the trouble of legacy callers alone: the doctor tells of it.

@@ -42,11 +42,32 @@ pub(crate) struct Offered<'a> {
 
 /// Whether a definition replaces the one that is there.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Definition {
+pub(crate) enum Definition<'a> {
     /// The latest counts.
     Replace,
     /// It was guessed from what an old worker says: whatever is known already is better.
     Adopt,
+    /// Only while this one is there, as it is written.
+    ReplaceThis(&'a str),
+}
+
+impl Definition<'_> {
+    /// How the partitions beside the first are written: what the first one has counts.
+    fn of_shard(self, shard: u16) -> Self {
+        match self {
+            Self::ReplaceThis(_) if shard > 0 => Self::Replace,
+            mode => mode,
+        }
+    }
+
+    /// The mode and the expected definition, as the script takes them.
+    fn words(&self) -> (&'static str, &str) {
+        match self {
+            Self::Replace => ("replace", ""),
+            Self::Adopt => ("adopt", ""),
+            Self::ReplaceThis(expected) => ("expect", expected),
+        }
+    }
 }
 
 /// What an offer or a definition has changed.
@@ -54,6 +75,8 @@ pub(crate) enum Definition {
 pub(crate) struct Changed {
     pub(crate) definition: bool,
     pub(crate) offer: bool,
+    /// Nothing: another definition is there than the one to be replaced.
+    pub(crate) is_refused: bool,
 }
 
 impl RedisStore {
@@ -61,14 +84,18 @@ impl RedisStore {
     pub(crate) async fn write_offer(
         &self,
         function: &FunctionDefinition,
-        mode: Definition,
+        mode: Definition<'_>,
         offered: Option<Offered<'_>>,
     ) -> Result<Changed, StoreError> {
         let spread_over = self.room_for_shards(function).await?;
-        let mut changed = Changed { definition: false, offer: false };
+        let mut changed = Changed { definition: false, offer: false, is_refused: false };
         for shard in 0..=spread_over {
-            let of_shard = self.write_shard_offer(function, shard, mode, offered.as_ref()).await?;
-            changed = Changed { definition: changed.definition || of_shard.definition, offer: changed.offer || of_shard.offer };
+            let of_shard = self.write_shard_offer(function, shard, mode.of_shard(shard), offered.as_ref()).await?;
+            if of_shard.is_refused {
+                return Ok(of_shard);
+            }
+            changed.definition |= of_shard.definition;
+            changed.offer |= of_shard.offer;
         }
         self.shared.partitions.remember(&function.key);
         // From now on calls go to all of them.
@@ -109,7 +136,7 @@ impl RedisStore {
         &self,
         function: &FunctionDefinition,
         shard: u16,
-        mode: Definition,
+        mode: Definition<'_>,
         offered: Option<&Offered<'_>>,
     ) -> Result<Changed, StoreError> {
         let keys = self.shared.keys.shard(&function.key, shard);
@@ -120,9 +147,10 @@ impl RedisStore {
                 .map_err(|error| of_key(error, &self.shared.keys.functions()))?;
         }
         let limit = |limit: Option<String>| limit.unwrap_or_default();
+        let (mode, expected) = mode.words();
         let arguments = arguments![
             if shard == 0 { keys.group.as_str() } else { "" },
-            if mode == Definition::Adopt { "adopt" } else { "replace" },
+            mode,
             write_definition(function)?,
             function.limits.max_backlog.map_or_else(|| "-".to_owned(), |limit| limit.to_string()),
             limit(function.limits.max_concurrent.map(|limit| limit.to_string())),
@@ -130,6 +158,7 @@ impl RedisStore {
             limit(offered.and_then(|offered| offered.concurrency).map(|limit| limit.to_string())),
             self.shared.now().as_millis(),
             limit(function.limits.shards.map(|shards| shards.to_string())),
+            expected,
         ];
         // Only the first partition has a stream; in a Cluster it lies elsewhere than the others.
         let stream = if shard == 0 { &keys.stream } else { &keys.definition };
@@ -147,7 +176,7 @@ impl RedisStore {
         {
             self.count_what_it_holds(&self.shard(&function.key, shard), worker).await.map_err(half_done)?;
         }
-        Ok(Changed { definition: definition == "changed", offer: offer == "changed" })
+        Ok(Changed { definition: definition == "changed", offer: offer == "changed", is_refused: definition == "other" })
     }
 
     /// A worker that leaves counting to the store from now on may hold calls that were not counted. If this process dies on the way, the
@@ -179,10 +208,23 @@ impl RedisStore {
         }
     }
 
-    pub(crate) async fn define_function(&self, function: &FunctionDefinition, mode: Definition) -> Result<(), StoreError> {
+    pub(crate) async fn define_function(&self, function: &FunctionDefinition, mode: Definition<'_>) -> Result<(), StoreError> {
         let changed = self.write_offer(function, mode, None).await?;
         self.tell_of_functions(&[(&function.key, changed)]).await;
         Ok(())
+    }
+
+    /// Compares what is written and not what is meant: another version may have written the same definition in another way.
+    pub(crate) async fn redefine_function(&self, before: &FunctionDefinition, after: &FunctionDefinition) -> Result<bool, StoreError> {
+        let key = self.shared.keys.shard(&before.key, 0).definition.clone();
+        let reply = self.shared.link.ask(&command("HGET", &[key.as_str(), "definition"])).await?;
+        let Some(written) = read::<Option<String>>(reply)? else { return Ok(false) };
+        if read_definition(written.as_bytes())? != *before {
+            return Ok(false);
+        }
+        let changed = self.write_offer(after, Definition::ReplaceThis(&written), None).await?;
+        self.tell_of_functions(&[(&after.key, changed)]).await;
+        Ok(!changed.is_refused)
     }
 
     /// Wakes whoever waits for a function, and claims that may find more room now.

@@ -58,6 +58,11 @@ impl RegistryStore for RedisStore {
         self.define_function(&function, Definition::Replace).await
     }
 
+    async fn redefine(&self, before: &FunctionDefinition, after: FunctionDefinition) -> Result<bool, StoreError> {
+        self.check_place(&after.key)?;
+        self.redefine_function(before, &after).await
+    }
+
     async fn forget(&self, function: &FunctionKey) -> Result<bool, StoreError> {
         self.forget_function(function).await
     }

@@ -11,8 +11,10 @@ use towpath_core::store::{CallStore, ClaimCalls, ClaimFunction, Heartbeat, Regis
 use towpath_core::worker::RegisterWorker;
 use towpath_redis_testing::RedisServer;
 
+use super::functions::{Changed, Definition};
 use super::reply::{arguments, read};
 use super::scripts;
+use crate::definition::write_definition;
 use crate::options::RedisOptions;
 use crate::store::RedisStore;
 
@@ -192,6 +194,23 @@ async fn a_definition_that_came_first_is_not_replaced_by_what_an_old_worker_says
     assert!(rig.store.adopt(&function("add")).await.unwrap());
     assert_eq!(rig.store.list_functions().await.unwrap()[0].definition, definition("add"));
     assert_eq!(rig.store.shared.news.function_changes(), before);
+}
+
+#[tokio::test]
+async fn a_definition_that_has_changed_since_it_was_read_is_not_replaced() {
+    let rig = Rig::start().await;
+    rig.store.define(definition("add")).await.unwrap();
+    let mut other = definition("add");
+    other.description = Some("The other.".to_owned());
+    let read_before = write_definition(&other).unwrap();
+    other.limits.shards = Some(2);
+    let written = rig.store.write_offer(&other, Definition::ReplaceThis(&read_before), None).await.unwrap();
+    assert_eq!(written, Changed { definition: false, offer: false, is_refused: true });
+    assert_eq!(rig.store.list_functions().await.unwrap()[0].definition, definition("add"));
+    let read_now = write_definition(&definition("add")).unwrap();
+    let written = rig.store.write_offer(&other, Definition::ReplaceThis(&read_now), None).await.unwrap();
+    assert_eq!(written, Changed { definition: true, offer: false, is_refused: false });
+    assert_eq!(rig.store.list_functions().await.unwrap()[0].definition, other);
 }
 
 #[tokio::test]

@@ -83,13 +83,13 @@ async fn write_settings(client: &Client, file: &mut ExportWriter, done: &mut Exp
         done.config = true;
         file.write(&Line::Config { value: config.value })?;
     }
-    let known: FunctionList = client.get(routes::FUNCTIONS).await?;
+    let known: FunctionList = client.get_all(routes::FUNCTIONS).await?;
     for function in known.functions {
         done.functions += 1;
         let name = function.name.clone();
         file.write(&Line::Function { name, definition: Box::new(definition(function)?) })?;
     }
-    let known: BatcherList = client.get(routes::BATCHES).await?;
+    let known: BatcherList = client.get_all(routes::BATCHES).await?;
     for batcher in known.batchers {
         let body: SettingsBody = client.get(&routes::batch_verb(&batcher.batcher, "settings")).await?;
         if let Some(settings) = body.stored {

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use towpath::{Ids, SystemIds};
 use towpath_server::http::wire::Json;
 use towpath_server::http::wire::calls::AttemptsBeforeBody;
 use towpath_server::http::wire::functions::DefineBody;
@@ -73,9 +74,26 @@ pub(crate) struct MovedCall {
 /// Writes a file that appears under its name when it is whole.
 pub(crate) struct ExportWriter {
     file: BufWriter<File>,
-    partial: PathBuf,
+    partial: Partial,
     path: PathBuf,
     lines: u64,
+}
+
+/// The name of the file until it is whole, which no other process uses. Dropping it removes the name.
+struct Partial(PathBuf);
+
+impl Partial {
+    fn beside(path: &Path) -> Self {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}.partial", SystemIds::new().call_id()));
+        Self(PathBuf::from(name))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        let _not_there = std::fs::remove_file(&self.0);
+    }
 }
 
 impl ExportWriter {
@@ -85,19 +103,18 @@ impl ExportWriter {
             let message = format!("the file '{}' is there already, and an export overwrites nothing", path.display());
             return Err(Failure::usage("file_exists", message).field("file").hint("name another file, or move this one away"));
         }
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let created = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial);
-        let file = created.map_err(|error| cannot_write(&partial, &error))?;
+        let partial = Partial::beside(path);
+        // A new file: it follows no link, and has no other mode.
+        let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial.0);
+        let file = created.map_err(|error| cannot_write(path, &error))?;
         Ok(Self { file: BufWriter::new(file), partial, path: path.to_owned(), lines: 0 })
     }
 
     pub(crate) fn write(&mut self, line: &Line) -> Result<(), Failure> {
-        let mut text = serde_json::to_vec(line).map_err(|error| cannot_write(&self.partial, &error.into()))?;
+        let mut text = serde_json::to_vec(line).map_err(|error| cannot_write(&self.path, &error.into()))?;
         text.push(b'\n');
         self.lines += 1;
-        self.file.write_all(&text).map_err(|error| cannot_write(&self.partial, &error))
+        self.file.write_all(&text).map_err(|error| cannot_write(&self.path, &error))
     }
 
     /// Writes the last line and gives the file its name, once it is on the disk.
@@ -105,12 +122,12 @@ impl ExportWriter {
         let lines = self.lines + 1;
         self.write(&Line::End { lines })?;
         let Self { mut file, partial, path, .. } = self;
-        let mut put = || -> io::Result<()> {
+        let put = || -> io::Result<()> {
             file.flush()?;
             file.get_ref().sync_all()?;
             // A link and not a renaming: it fails where a file of this name has come up meanwhile.
-            std::fs::hard_link(&partial, &path)?;
-            std::fs::remove_file(&partial)?;
+            std::fs::hard_link(&partial.0, &path)?;
+            drop(partial);
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             File::open(folder)?.sync_all()
         };
@@ -219,5 +236,43 @@ impl ExportFile {
         moved.map_err(|error| self.broken(0, &format!("it cannot be read: {error}")))?;
         let line = self.read_line(0)?;
         line.map(|(line, _)| line).ok_or_else(|| self.broken(0, "it became shorter while it was read"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn an_export_that_fails_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("calls.jsonl");
+        let writer = ExportWriter::create(&path).unwrap();
+        assert!(matches!(&names(folder.path())[..], [name] if name.starts_with("calls.jsonl.") && name.ends_with(".partial")));
+        drop(writer);
+        assert_eq!(names(folder.path()), Vec::<String>::new());
+        let writer = ExportWriter::create(&path).unwrap();
+        std::fs::write(&path, "came up meanwhile").unwrap();
+        assert!(writer.finish().is_err());
+        assert_eq!(names(folder.path()), ["calls.jsonl"]);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "came up meanwhile");
+    }
+
+    #[test]
+    fn an_export_neither_follows_a_link_nor_takes_a_file_that_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, victim) = (folder.path().join("calls.jsonl"), folder.path().join("victim"));
+        std::fs::write(&victim, "mine").unwrap();
+        std::os::unix::fs::symlink(&victim, folder.path().join("calls.jsonl.partial")).unwrap();
+        ExportWriter::create(&path).unwrap().finish().unwrap();
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "mine");
+        let written = path.symlink_metadata().unwrap();
+        assert!(written.is_file() && written.permissions().mode() & 0o777 == 0o600, "{written:?}");
     }
 }

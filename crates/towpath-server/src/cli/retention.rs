@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn without_options_the_command_line_keeps_what_the_library_keeps() {
+    fn without_options_a_server_has_the_default_bounds() {
         assert_eq!(Retention::from(&Line::parse_from(["serve"]).retention), Retention::default());
     }
 

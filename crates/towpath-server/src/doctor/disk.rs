@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::statvfs::statvfs;
+use towpath::{Ids, SystemIds};
 
 use super::Finding;
 
@@ -120,7 +121,7 @@ struct Latency {
 }
 
 fn measure(folder: &Path) -> io::Result<Latency> {
-    let path = folder.join(format!(".towpath-doctor-{}", std::process::id()));
+    let path = folder.join(format!(".towpath-doctor-{}", SystemIds::new().call_id()));
     let measured = File::options().write(true).create_new(true).open(&path).and_then(timed_writes);
     let removed = std::fs::remove_file(&path);
     let mut lengths = measured?;
@@ -174,6 +175,16 @@ mod tests {
         for kind in ["ext4", "xfs", "btrfs", "zfs", "fuseblk", "tmpfs"] {
             assert!(!is_remote(kind), "{kind}");
         }
+    }
+
+    #[test]
+    fn several_may_measure_one_disk_at_once() {
+        let scratch = tempfile::tempdir().unwrap();
+        let measured = std::thread::scope(|scope| {
+            let measuring: Vec<_> = (0..4).map(|_| scope.spawn(|| measure(scratch.path()).map(drop))).collect();
+            measuring.into_iter().map(|one| one.join().unwrap()).collect::<io::Result<Vec<()>>>()
+        });
+        measured.unwrap();
     }
 
     #[test]

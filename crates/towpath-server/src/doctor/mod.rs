@@ -9,6 +9,7 @@ mod size;
 mod wiring;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tokio::sync::Mutex;
 use towpath::Towpath;
@@ -32,6 +33,11 @@ pub struct Examined {
 
 /// Looks at the store that a URL names, without opening it.
 pub async fn examine(store: &str, durability: Option<Durability>) -> Examined {
+    examine_holding(store, durability, ()).await
+}
+
+/// The same. `held` is dropped when the examination is over, also where its caller has left before: work on the disk does not stop then.
+async fn examine_holding(store: &str, durability: Option<Durability>, held: impl Send + 'static) -> Examined {
     if let Some(examined) = redis::check(store, durability).await {
         return examined;
     }
@@ -44,6 +50,7 @@ pub async fn examine(store: &str, durability: Option<Durability>) -> Examined {
         let mut findings = folder::check(&place);
         findings.extend(disk::check(&place.existing_folder(), place.exists()));
         findings.extend(size::of_folder(&place));
+        drop(held);
         findings
     };
     // It waits for the disk some hundred times.
@@ -58,13 +65,13 @@ pub(crate) struct Doctor {
     durability: Option<Durability>,
     listen: Finding,
     /// One examination at a time: it costs some hundred commands, or writes to the disk.
-    at_work: Mutex<()>,
+    at_work: Arc<Mutex<()>>,
 }
 
 impl Doctor {
     pub(crate) fn new(settings: &Settings) -> Self {
         let listen = listen(settings.listen, settings);
-        Self { store: settings.store.clone(), durability: settings.durability, listen, at_work: Mutex::default() }
+        Self { store: settings.store.clone(), durability: settings.durability, listen, at_work: Arc::default() }
     }
 
     /// The store as it may be shown.
@@ -74,10 +81,10 @@ impl Doctor {
 
     /// The store, if it is asked for, and the names that functions and batchers point to.
     pub(crate) async fn examine(&self, towpath: &Towpath, with_store: bool) -> Examined {
-        let _one_at_a_time = self.at_work.lock().await;
+        let one_at_a_time = Arc::new(Arc::clone(&self.at_work).lock_owned().await);
         let mut examined = Examined { findings: Vec::new(), durability: None, is_redis: false };
         if with_store {
-            examined = examine(&self.store, self.durability).await;
+            examined = examine_holding(&self.store, self.durability, Arc::clone(&one_at_a_time)).await;
             examined.findings.insert(0, self.listen.clone());
         }
         examined.findings.extend(wiring::check(towpath).await);
@@ -98,5 +105,36 @@ pub fn listen(addr: SocketAddr, settings: &Settings) -> Finding {
         ),
         Ok(()) if public => Finding::ok("listen", format!("{addr} with {many} key(s)")),
         Ok(()) => Finding::ok("listen", format!("{addr} is this machine only")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use futures_util::poll;
+
+    use super::*;
+
+    #[test]
+    fn an_examination_whose_caller_has_left_is_finished_before_the_next_begins() {
+        // The one thread for work on the disk is busy, so that the examination cannot begin.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let (folder, towpath) = (tempfile::tempdir().unwrap(), Towpath::open("memory:").await.unwrap());
+            let doctor = Doctor::new(&Settings { store: format!("sqlite:{}", folder.path().display()), ..Settings::default() });
+            let (go, wait) = mpsc::channel::<()>();
+            let busy = tokio::task::spawn_blocking(move || wait.recv());
+            {
+                let mut examination = std::pin::pin!(doctor.examine(&towpath, true));
+                assert!(poll!(&mut examination).is_pending());
+            }
+            assert!(doctor.at_work.try_lock().is_err(), "it has still to be done");
+            go.send(()).unwrap();
+            busy.await.unwrap().unwrap();
+            tokio::time::timeout(Duration::from_secs(60), doctor.examine(&towpath, true)).await.unwrap();
+            towpath.close().await;
+        });
     }
 }

@@ -27,8 +27,7 @@ async fn look(towpath: &Towpath) -> Result<Vec<Finding>, StoreError> {
         if let Some(Target::Function { name: function, .. }) = &batcher.settings.target {
             let key = FunctionKey { scope: Scope::global(), name: function.clone() };
             if towpath.store().find(&key, towpath.clock().now()).await?.is_none() {
-                let message =
-                    format!("batcher '{name}' calls function '{function}', which is not known: its batches fail and become dead letters");
+                let message = format!("batcher '{name}' calls function '{function}', which is not known: its batches wait");
                 let advice = format!("start a worker that serves '{function}', or `towpath batch settings {name} --set target=...`");
                 found.push(Finding::fail("batches", message, advice));
             }
@@ -41,8 +40,7 @@ async fn look(towpath: &Towpath) -> Result<Vec<Finding>, StoreError> {
     }
     for view in towpath.store().functions().await? {
         let (key, Some(rate)) = (&view.definition.key, &view.definition.limits.rate) else { continue };
-        let own = || LimitScope::new(key.name.as_str()).ok();
-        if let Some(scope) = rate.scope.clone().or_else(own) {
+        if let Ok(scope) = rate.scope_of(key) {
             found.extend(missing(towpath, &format!("function '{key}'"), &scope, &rate.policy).await);
         }
     }

@@ -69,7 +69,7 @@ codes! {
     CallCancelled "call_cancelled" CONFLICT Unknown "The call was cancelled while it was waited for." "Nothing, if that was wanted; otherwise call again under a new id.";
     LeaseLost "lease_lost" CONFLICT None "The delivery is no longer this worker's." "Stop working on it; its result will be refused.";
     ConfigConflict "config_conflict" CONFLICT None "The configuration changed since the version given in `if_version`." "Read it again; `details.version` is the present one.";
-    FunctionInUse "function_in_use" CONFLICT None "The function has workers, or calls that are not over." "Stop its workers and let its calls end, or cancel them.";
+    FunctionInUse "function_in_use" CONFLICT None "The function has workers, calls that are not over, or dead letters." "Stop its workers, let its calls end or cancel them, and replay or drop its dead letters.";
     NotReplayable "not_replayable" CONFLICT None "The dead letter was never a batch: it has nothing that could be sent again." "Look at it, push what it should have been, and drop it.";
     NotPulled "not_pulled" CONFLICT None "The batcher's batches go elsewhere: they are not for consumers to fetch." "Set its target to `{\"pull\": true}`.";
     LockHeld "lock_held" CONFLICT None "The lock is not to be had: `details.outcome` is `held`, `timed_out`, `self` or `spent`." "Try again later; `details.holder` says who has it.";

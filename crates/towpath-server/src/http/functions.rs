@@ -8,6 +8,7 @@ use serde_json::json;
 use towpath_core::names::FunctionKey;
 use towpath_core::worker::FunctionDefinition;
 
+use self::pushed::Forgetting;
 use super::app::App;
 use super::codes::Code;
 use super::convert::{self, function_key};
@@ -126,7 +127,7 @@ pub(super) async fn check_rate(app: &App, definition: &FunctionDefinition, field
 
 /// Forget a function
 ///
-/// Only one without workers and without calls that are not over.
+/// Only one without workers, without calls that are not over and without dead letters.
 #[utoipa::path(
     delete, path = "/v1/functions/{name}", tag = "functions",
     params(("name" = String, Path, description = "The function's name, percent-encoded"), ScopeQuery),
@@ -140,23 +141,32 @@ pub(crate) async fn forget(
     let key = function_key(&name, query.scope.as_deref())?;
     let was = find(&app, &key).await?;
     let is_only_pushed = was.target.is_some() && is_idle(&was) && !has_workers_of_its_own(&app, &key).await?;
-    let is_gone = if is_only_pushed { pushed::forget(&app, &key).await? } else { app.store().forget(&key).await? };
-    if is_gone {
+    let ended = match is_only_pushed {
+        true => pushed::forget(&app, &key).await?,
+        false if app.store().forget(&key).await? => Forgetting::Forgotten,
+        false => Forgetting::InUse,
+    };
+    if ended == Forgetting::Forgotten {
         return Ok(was);
     }
     let Json(now) = find(&app, &key).await?;
     let (waiting, running) = (now.queued + now.delayed, now.running);
-    let message = format!("function '{key}' has {} workers, {waiting} calls that wait and {running} that run", now.workers);
+    let message = format!(
+        "function '{key}' has {} workers, {waiting} calls that wait, {running} that run and {} dead letters",
+        now.workers, now.dead
+    );
     let hint = match is_only_pushed && is_idle(&now) {
+        _ if ended == Forgetting::Redefined => "it was defined anew meanwhile: look at it, and forget it again if that is meant",
         true => "a server still pushes its calls; one that was killed is taken off the list after 45 seconds: then forget it again",
+        false if now.dead > 0 => "replay or drop its dead letters first",
         false => "stop its workers and let its calls end, or cancel them",
     };
     Err(ApiError::new(Code::FunctionInUse, message).field("name").hint(hint))
 }
 
-/// Whether none of its calls waits or runs.
+/// Whether none of its calls waits or runs, and none is a dead letter.
 fn is_idle(function: &FunctionBody) -> bool {
-    function.queued + function.delayed + function.running == 0
+    function.queued + function.delayed + function.running + function.dead == 0
 }
 
 /// Whether a worker serves it that is not a server's own for its target.

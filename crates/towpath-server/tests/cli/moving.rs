@@ -88,7 +88,8 @@ fn open_calls_move_from_one_store_to_the_other_and_back_and_twice_is_once() {
         let path = folder.path().join(file);
         assert!(std::fs::read_to_string(&path).unwrap().contains("12345678901234567890123"), "digits are kept");
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600, "params stand in it");
-        assert!(!folder.path().join(format!("{file}.partial")).exists());
+        let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert_eq!(names.filter(|name| name.ends_with(".partial")).count(), 0);
 
         let report = imported(&on(&folder, &to, &["import", file, "--json"]).exits(0));
         assert_eq!(
@@ -281,6 +282,25 @@ fn large_file(path: &Path, count: usize, deadline: i64) {
     lines.extend((0..count).rev().map(|n| json!({ "call": call(n) })));
     lines.push(json!({"end": {"lines": count + 3}}));
     std::fs::write(path, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+}
+
+#[test]
+fn all_functions_and_batchers_are_exported_and_not_only_those_of_the_first_page() {
+    const COUNT: usize = 201;
+    let folder = tempfile::tempdir().unwrap();
+    let mut lines = vec![json!({"towpath_export": {"format": 1, "version": "0", "from": "here", "exported_at": 1}})];
+    lines.extend((0..COUNT).map(|n| json!({"function": {"name": format!("f{n}"), "definition": {}}})));
+    lines.extend((0..COUNT).map(|n| json!({"batcher": {"name": format!("b{n}"), "settings": {"debounce_seconds": 7}}})));
+    lines.push(json!({"end": {"lines": 2 * COUNT + 2}}));
+    std::fs::write(folder.path().join(FILE), lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    on(&folder, "sqlite:./first", &["import", FILE]).exits(0);
+    let report = on(&folder, "sqlite:./first", &["export", "again.jsonl", "--json"]).exits(0).json();
+    let counted = (&report["exported"]["functions"], &report["exported"]["batchers"]);
+    assert_eq!(counted, (&COUNT.into(), &COUNT.into()), "{report}");
+    let text = std::fs::read_to_string(folder.path().join("again.jsonl")).unwrap();
+    for n in 0..COUNT {
+        assert!(text.contains(&format!(r#""name":"f{n}""#)) && text.contains(&format!(r#""name":"b{n}""#)), "{n}");
+    }
 }
 
 #[test]

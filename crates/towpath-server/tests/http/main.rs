@@ -11,6 +11,7 @@ mod config;
 mod dead_letters;
 mod demo;
 mod drain;
+mod forgetting;
 mod functions;
 mod generated;
 mod health;

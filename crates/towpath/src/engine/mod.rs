@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`timekeeper`] | per store handle: does what is due |
 //! | [`clock_watch`] | per store handle: notices that the machine's clock was set |
-//! | [`keeper`] | per store handle: removes what is too old or too much |
+//! | [`keeper`] | per store handle that was given bounds: removes what is too old or too much |
 //! | [`registrar`] | per store handle: hears that functions changed |
 //! | [`claimer`] | per worker: claims calls for free permits |
 //! | [`turns`] | per worker: draws turns for calls of functions with a rate |

@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::support::{seconds, start};
+use crate::support::{seconds, start, state};
 use serde_json::Value;
 use towpath::core::call::LostLease;
 use towpath::core::store::Ended;
 use towpath::testing::TestTowpath;
 use towpath::{
-    CallContext, ConfigView, FunctionKey, HandlerError, Observer, Payload, SetConfig, StoreError, Towpath, VirtualClock, WorkerId,
+    CallContext, CallId, CallState, ConfigView, FunctionKey, FunctionOptions, HandlerError, Observer, Payload, Retention, RetryPolicy,
+    SetConfig, StoreError, Towpath, VirtualClock, WorkerId,
 };
 use towpath_conformance::model::ModelStore;
 
@@ -154,6 +155,29 @@ async fn a_place_that_cannot_be_opened_is_refused_with_the_url_and_the_reason() 
     assert!(refused.contains(&url), "{refused}");
     let refused = Towpath::connect("mysql://localhost").await.unwrap_err().to_string();
     assert!(refused.contains("write 'sqlite:PATH'"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_handle_drops_old_dead_letters_only_if_it_was_told_how_long_to_keep_them() {
+    let (clock, two_minutes) = (VirtualClock::new(), seconds(120));
+    let store = Arc::new(ModelStore::new(Arc::new(clock.clone())));
+    let test = TestTowpath::with_store(Arc::<ModelStore>::clone(&store), clock.clone());
+    let options = FunctionOptions::new("broken").retry(RetryPolicy { max_attempts: 1, ..RetryPolicy::default() });
+    let fail = |_: Value, _: CallContext| async { Err::<(), _>(HandlerError::retryable("busy", "later")) };
+    let worker = test.worker().function_with(options, fail).start().await.unwrap();
+    test.call::<Value, _>("broken", &()).call_id("old").await.unwrap_err();
+    worker.drain().await;
+    let id = CallId::new("old").unwrap();
+
+    let handle = || Towpath::builder().clock(Arc::new(clock.clone()));
+    let by_default = handle().with_store(Arc::<ModelStore>::clone(&store));
+    clock.advance(seconds(91 * 86_400));
+    test.advance(two_minutes).await;
+    assert_eq!((state(&test, &id).await, *by_default.retention()), (CallState::Dead, Retention::FOREVER));
+
+    let _keeper = handle().retention(Retention::default()).with_store(store);
+    test.advance(two_minutes).await;
+    assert_eq!(state(&test, &id).await, CallState::Settled);
 }
 
 #[tokio::test]

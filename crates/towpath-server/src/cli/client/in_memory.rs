@@ -31,7 +31,8 @@ impl fmt::Debug for InMemory {
 }
 
 impl InMemory {
-    /// Opens the store. Its loops run for as long as this process: what is due meanwhile happens.
+    /// Opens the store. Its loops run for as long as this process: what is due meanwhile happens. It removes nothing that is old: how long
+    /// that is kept is said to the server.
     pub(super) async fn open(store: &str, durability: Option<Durability>) -> Result<Self, Failure> {
         let mut builder = Towpath::builder().owner(format!("towpath {}", std::env::args().nth(1).unwrap_or_default()));
         if let Some(durability) = durability {

@@ -268,6 +268,10 @@ impl RegistryStore for FaultyStore {
         self.make("define", self.store.define(function)).await
     }
 
+    async fn redefine(&self, before: &FunctionDefinition, after: FunctionDefinition) -> Result<bool, StoreError> {
+        self.make("redefine", self.store.redefine(before, after)).await
+    }
+
     async fn forget(&self, function: &FunctionKey) -> Result<bool, StoreError> {
         self.make("forget", self.store.forget(function)).await
     }
