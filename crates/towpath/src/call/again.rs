@@ -41,6 +41,11 @@ impl TimeoutRetries {
         }
     }
 
+    /// The error that the caller gets when no further try can be made, if an earlier one may have done its work.
+    pub fn take_unknown(&mut self) -> Option<CallError> {
+        self.ran.take()
+    }
+
     /// The error that the caller gets when there is no further try after this one: that of an earlier try, if that one may have done its
     /// work and this one certainly did nothing.
     pub fn last(&mut self, error: CallError) -> CallError {
@@ -61,16 +66,24 @@ fn has_no_effect(error: &CallError) -> bool {
 impl Towpath {
     /// Submits a call and waits for its outcome; again as a new call after a time-out, if the call asks for that.
     pub async fn call_raw(&self, call: NewCall) -> Result<Answered, CallError> {
-        if call.retries_on_timeout == 0 {
-            return self.submit(call).await?.answer().await;
-        }
-        Box::pin(self.call_again(call)).await
+        self.call_within(call, |_| {}).await
     }
 
-    async fn call_again(&self, call: NewCall) -> Result<Answered, CallError> {
+    /// The same; `cap` shortens each try to the time that its caller has left.
+    pub(crate) async fn call_within(&self, mut call: NewCall, cap: impl Fn(&mut NewCall) + Send + Sync) -> Result<Answered, CallError> {
+        if call.retries_on_timeout == 0 {
+            cap(&mut call);
+            return self.submit(call).await?.answer().await;
+        }
+        Box::pin(self.call_again(call, cap)).await
+    }
+
+    async fn call_again(&self, call: NewCall, cap: impl Fn(&mut NewCall) + Send + Sync) -> Result<Answered, CallError> {
         let mut retries = TimeoutRetries::of(&call);
         loop {
-            let tried = match self.submit(call.clone()).await {
+            let mut next = call.clone();
+            cap(&mut next);
+            let tried = match self.submit(next).await {
                 Ok(submitted) => submitted.answer().await,
                 Err(error) => Err(error),
             };
