@@ -1,7 +1,7 @@
 //! A worker's standing with the server: registered, heard of, and registered again whenever the server has forgotten it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::select_all;
@@ -38,14 +38,14 @@ pub(crate) struct Session {
     pub(crate) held: Held,
     /// Results that the server took.
     pub(crate) finished: AtomicU64,
-    /// The server does not answer, and people have been told so.
-    cut_off: AtomicBool,
+    /// What people were last told about a server that does not answer, or refuses this worker: the error's kind.
+    cut_off: Mutex<Option<String>>,
 }
 
 impl Session {
     pub(crate) fn new(client: Arc<Client>, out: Output, introduction: RegisterBody, lease: Duration) -> Self {
         let worker_id = introduction.worker_id.clone().unwrap_or_default();
-        let (finished, cut_off) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (finished, cut_off) = (AtomicU64::new(0), Mutex::default());
         Self { client, out, worker_id, introduction, lease, held: Held::default(), finished, cut_off }
     }
 
@@ -151,21 +151,39 @@ impl Session {
 
     /// After a request that failed: registers again when the server has forgotten this worker, and waits a little.
     pub(crate) async fn recover(&self, error: &RequestError, pauses: &mut Pauses) {
-        let forgotten = error.is_not_found();
-        if forgotten && self.register().await.is_ok() {
-            Event::RegisteredAgain.tell(self.out);
-            pauses.reset();
-            return;
-        }
-        if !self.cut_off.swap(true, Ordering::Relaxed) {
+        let refused = match error.is_not_found() {
+            false => None,
+            true => match self.register().await {
+                Ok(_registered) => {
+                    self.cut_off().take();
+                    Event::RegisteredAgain.tell(self.out);
+                    pauses.reset();
+                    return;
+                }
+                Err(refused) => Some(refused),
+            },
+        };
+        // Why the worker stays out, and not that it was forgotten.
+        let error = refused.as_ref().unwrap_or(error);
+        if self.is_news(error) {
             Event::CutOff { message: &error.brief() }.tell(self.out);
         }
         time::sleep(pauses.next(error.retry_after())).await;
     }
 
+    /// Whether people have not been told of an error of this kind yet. From now on they have.
+    fn is_news(&self, error: &RequestError) -> bool {
+        let kind = error.refused_with().unwrap_or_default().to_owned();
+        self.cut_off().replace(kind.clone()) != Some(kind)
+    }
+
+    fn cut_off(&self) -> MutexGuard<'_, Option<String>> {
+        self.cut_off.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// After a request that worked.
     pub(crate) fn heard(&self) {
-        if self.cut_off.swap(false, Ordering::Relaxed) {
+        if self.cut_off().take().is_some() {
             Event::InTouch.tell(self.out);
         }
     }
@@ -193,6 +211,18 @@ mod tests {
         let session = Session::new(Arc::new(client), Output::new(false), introduction, Duration::from_secs(30));
         session.register().await.unwrap();
         session
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_is_not_taken_again_is_told_why() {
+        let client = Client::on_store("memory:", None).await.unwrap();
+        let offer = serde_json::json!({ "name": "f", "limits": { "rate": { "policy": "missing" } } });
+        let introduction = serde_json::from_value(serde_json::json!({ "worker_id": ids::worker_id(), "functions": [offer] })).unwrap();
+        let session = Session::new(Arc::new(client), Output::new(false), introduction, Duration::from_secs(30));
+        let unknown = session.beat(&[], Duration::ZERO).await.unwrap_err();
+        assert!(unknown.is_not_found(), "{unknown:?}");
+        session.recover(&unknown, &mut Pauses::of(&session.worker_id)).await;
+        assert_eq!(session.cut_off().as_deref(), Some("policy_not_found"));
     }
 
     #[tokio::test]
