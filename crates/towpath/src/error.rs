@@ -99,6 +99,8 @@ pub enum CallError {
         call_id: CallId,
         /// What it was doing then.
         phase: Phase,
+        /// A worker has had it, then or before, so it may have done its work. `false`: it certainly never ran.
+        may_have_run: bool,
     },
     /// Somebody cancelled the call.
     #[error("call '{call_id}' was cancelled")]

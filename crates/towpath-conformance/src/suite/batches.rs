@@ -65,6 +65,7 @@ macro_rules! every_case_of_batches {
                 what_was_delivered_is_gone_with_all_that_belonged_to_it
                 only_the_current_token_settles
                 a_retry_is_due_after_its_wait_and_not_before_and_nobody_holds_it
+                a_batch_that_is_given_back_is_due_at_once_and_its_attempt_does_not_count
                 a_retrying_batch_holds_back_the_next_of_its_key_only
                 what_gathered_meanwhile_keeps_its_own_deadline
                 a_batch_that_is_given_up_is_a_dead_letter_and_nowhere_else

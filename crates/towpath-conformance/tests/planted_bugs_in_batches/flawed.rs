@@ -183,7 +183,7 @@ impl BatchStore for FlawedStore {
         }
         let flights = self.inner.batches_in_flight(&want.batcher, None, 200).await?.items;
         let key = flights.into_iter().find(|flight| flight.batch_id == want.batch_id).map(|flight| flight.key);
-        let (batcher, retries) = (want.batcher.clone(), matches!(want.verb, Verb::Retry { .. }));
+        let (batcher, retries) = (want.batcher.clone(), matches!(want.verb, Verb::Retry { .. } | Verb::Release));
         let reply = self.inner.batch_finish(want).await?;
         if let (FinishReply::Done, false, Some(key)) = (reply, retries, key) {
             if self.has(Flaw::DeletesWhatCameMeanwhile) {

@@ -23,6 +23,8 @@ pub enum Delivered {
     },
     /// There was none: no connection, a timeout, an address that is refused.
     Unanswered,
+    /// It was not tried: the receiver is not there.
+    NotTried,
     /// The receiver says itself that it is no use to try again.
     Fatal {
         /// Why, in one word.
@@ -40,6 +42,8 @@ pub enum Verdict {
         /// The wait.
         delay: Duration,
     },
+    /// It is given back: it is due at once, and this attempt does not count.
+    Release,
     /// It is given up.
     Dead {
         /// Why, in one word.
@@ -63,6 +67,7 @@ pub enum Verdict {
 pub fn settle(settings: &Settings, batch_id: &BatchId, attempt: u32, delivered: &Delivered) -> Verdict {
     let retry_after = match delivered {
         Delivered::Answered { status: 200..=299, has_error_field: false, .. } => return Verdict::Ack,
+        Delivered::NotTried => return Verdict::Release,
         Delivered::Fatal { reason } => return Verdict::Dead { reason: reason.clone() },
         Delivered::Answered { status: 200..=299, .. } | Delivered::Unanswered => None,
         Delivered::Answered { status: 408 | 425 | 429 | 500..=599, retry_after, .. } => *retry_after,
@@ -118,6 +123,8 @@ mod tests {
             assert_eq!(said(status, 1), Verdict::Dead { reason: format!("rejected_{status}") });
         }
         let with_error = Delivered::Answered { status: 200, retry_after: None, has_error_field: true };
+        let last = settings().max_attempts;
+        assert_eq!(settle(&settings(), &BatchId::new("b").unwrap(), last, &Delivered::NotTried), Verdict::Release);
         for delivered in [with_error, Delivered::Unanswered] {
             assert!(matches!(settle(&settings(), &BatchId::new("b").unwrap(), 1, &delivered), Verdict::Retry { .. }));
         }

@@ -1,4 +1,4 @@
-//! Settling a claimed batch: delivered, try again later, or dead letter. Only the current token may.
+//! Settling a claimed batch: delivered, try again later, given back, or dead letter. Only the current token may.
 
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ pub enum Verb {
         /// The wait.
         delay: Duration,
     },
+    /// It is given back: it is due at once, and this attempt does not count.
+    Release,
     /// It is given up, and kept.
     Dead(DeadLetter),
 }
@@ -70,8 +72,13 @@ pub fn finish(flight: Option<&Flight>, state: &mut KeyState, want: &FinishBatch,
     let Some(flight) = flight.filter(|flight| flight.token.as_ref() == Some(&want.token)) else {
         return Stepped::quiet(Finished::Lost);
     };
-    if let Verb::Retry { delay } = want.verb {
-        let flight = Flight { token: None, at: now + delay, ..flight.clone() };
+    let again = match want.verb {
+        Verb::Retry { delay } => Some((flight.attempt, now + delay)),
+        Verb::Release => Some((flight.attempt.saturating_sub(1), now)),
+        Verb::Ack | Verb::Dead(_) => None,
+    };
+    if let Some((attempt, at)) = again {
+        let flight = Flight { token: None, attempt, at, ..flight.clone() };
         let wake = Some(flight.at);
         return Stepped { reply: Finished::Waits(flight), wake };
     }

@@ -121,6 +121,11 @@ impl Call {
         self
     }
 
+    /// Whether a worker has had this call, here or in the store that it comes from: a handler may have done something.
+    pub fn may_have_run(&self) -> bool {
+        self.started_at.is_some() || self.failures > 0 || self.crashes > 0
+    }
+
     /// Which attempt the latest delivery is: 1 until a handler has failed.
     pub fn attempt(&self) -> u32 {
         self.failures.saturating_add(1)

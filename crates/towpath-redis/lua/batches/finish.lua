@@ -1,14 +1,19 @@
 -- batches/finish.lua = BatchStore::batch_finish, behind place.lua. Rust twin: towpath-core batch/finish.rs
--- Settles a claimed batch: delivered, try again later, or dead letter. Only the current token may.
--- ARGV  6 batch id  7 token  8 ack | retry | dead  9 delay_ms of a retry  10 the dead letter
+-- Settles a claimed batch: delivered, try again later, given back, or dead letter. Only the current token may.
+-- ARGV  6 batch id  7 token  8 ack | retry | release | dead  9 delay_ms of a retry  10 the dead letter
 -- reply {'done'} | {'lost'}: another has it, or it is settled; nothing was touched
 local batch_id, token, verb = ARGV[6], ARGV[7], ARGV[8]
 local C, CH = own .. 'c:' .. batch_id, own .. 'ch:' .. batch_id
 local h = redis.call('HMGET', CH, 'tok', 'bk')
 if token == '' or h[1] ~= token then return {'lost'} end
 redis.call('ZCARD', FLY)
-if verb == 'retry' then
-  local at = now + tonumber(ARGV[9])
+if verb == 'retry' or verb == 'release' then
+  local at = now
+  if verb == 'retry' then
+    at = now + tonumber(ARGV[9])
+  else
+    redis.call('HINCRBY', CH, 'att', -1) -- the next claim counts it again
+  end
   redis.call('HSET', CH, 'tok', '')
   redis.call('ZADD', FLY, int(at), batch_id)
   wake(at)

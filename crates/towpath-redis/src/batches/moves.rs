@@ -100,6 +100,7 @@ impl RedisStore {
                 args.push("retry");
                 args.number(length_ms(*delay));
             }
+            Verb::Release => args.push("release"),
             Verb::Dead(letter) => {
                 args.push("dead");
                 args.push("");

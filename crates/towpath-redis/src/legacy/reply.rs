@@ -41,7 +41,11 @@ pub(super) fn write(call: &Call) -> Vec<u8> {
         }
         Some(Outcome::TimedOut) => (reply.error, reply.code) = (Some("Function call timed out while it ran"), Some("call_timed_out")),
         Some(Outcome::Expired) => {
-            (reply.error, reply.code) = (Some("Function call timed out before a worker took it"), Some("call_timed_out"));
+            let error = match call.may_have_run() {
+                true => "Function call timed out before its next attempt",
+                false => "Function call timed out before a worker took it",
+            };
+            (reply.error, reply.code) = (Some(error), Some("call_timed_out"));
         }
         Some(Outcome::Cancelled) => (reply.error, reply.code) = (Some("Function call was cancelled"), Some("call_cancelled")),
         None => {}

@@ -58,15 +58,22 @@ fn failure_of(detail: &CallDetail) -> Failure {
             .details(&json!({ "call_id": id, "phase": "running" }))
             .effect_unknown(),
         "expired" => {
-            Failure::new(Exit::NotNow, "call_timed_out", format!("call {id} of '{name}' was still waiting for a worker at its deadline"))
-                .hint(format!("see who serves it with `towpath functions show {name}`, or give it longer with --timeout"))
-                .details(&json!({ "call_id": id, "phase": "queued" }))
+            let (waited_for, hint) = match may_have_run(detail) {
+                true => {
+                    ("its next attempt", format!("see what went wrong with `towpath calls show {id}`, or give it longer with --timeout"))
+                }
+                false => ("a worker", format!("see who serves it with `towpath functions show {name}`, or give it longer with --timeout")),
+            };
+            let message = format!("call {id} of '{name}' was still waiting for {waited_for} at its deadline");
+            let failure = Failure::new(Exit::NotNow, "call_timed_out", message).hint(hint);
+            let failure = failure.details(&json!({ "call_id": id, "phase": "queued" }));
+            if may_have_run(detail) { failure.effect_unknown() } else { failure }
         }
         "cancelled" => {
             let failure = Failure::new(Exit::Failed, "call_cancelled", format!("call {id} of '{name}' was cancelled"));
             let failure = failure.details(&json!({ "call_id": id }));
             // A worker may have done something before it was asked to stop.
-            if detail.started_at.is_some() { failure.effect_unknown() } else { failure }
+            if may_have_run(detail) { failure.effect_unknown() } else { failure }
         }
         other => Failure::new(
             Exit::Failed,
@@ -78,6 +85,39 @@ fn failure_of(detail: &CallDetail) -> Failure {
     }
 }
 
+/// Whether a worker has had the call, here or in the store that it comes from.
+fn may_have_run(detail: &CallDetail) -> bool {
+    detail.started_at.is_some() || detail.failures > 0 || detail.crashes > 0
+}
+
 fn sentence(error: Option<&FailureBody>) -> String {
     error.map_or_else(|| "no reason is kept".to_owned(), |error| format!("{}: {}", error.code, error.message))
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_server::http::wire::error::Effect;
+
+    use super::*;
+
+    fn expired(more: &serde_json::Value) -> Failure {
+        let mut call = json!({
+            "call_id": "c", "function_name": "f", "scope": "__global__", "state": "expired", "attempt": 1, "failures": 0, "crashes": 0,
+            "submitted_at": 0, "deadline": 1, "cancel_requested": false, "outcome": { "kind": "expired" },
+        });
+        call.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        failure_of(&serde_json::from_value(call).unwrap())
+    }
+
+    #[test]
+    fn a_call_that_expired_had_no_effect_only_if_no_worker_had_it() {
+        let never_ran = expired(&json!({}));
+        assert_eq!(never_ran.detail.effect, Effect::None);
+        assert!(never_ran.detail.message.contains("waiting for a worker"), "{}", never_ran.detail.message);
+        for more in [json!({ "failures": 1 }), json!({ "crashes": 1 }), json!({ "started_at": 1 })] {
+            let failure = expired(&more);
+            assert_eq!(failure.detail.effect, Effect::Unknown, "{more}");
+            assert!(failure.detail.message.contains("waiting for its next attempt"), "{}", failure.detail.message);
+        }
+    }
 }

@@ -19,7 +19,7 @@ impl Signals {
     pub(crate) fn listen() -> Result<Self, Failure> {
         let listen =
             |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, "no_signals", format!("signals cannot be caught: {error}")));
-        let hang_up = if hang_up_is_ignored() { None } else { Some(listen(SignalKind::hangup())?) };
+        let hang_up = if is_ignored(SignalKind::hangup()) { None } else { Some(listen(SignalKind::hangup())?) };
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())?, hang_up })
     }
 
@@ -44,9 +44,10 @@ impl Signals {
     }
 }
 
-/// Whether this process was started to ignore SIGHUP. Linux shows it; on other systems the answer is no.
-fn hang_up_is_ignored() -> bool {
+/// Whether this process ignores a signal, as its parent may have arranged. Linux shows it; on other systems the answer is no.
+pub(crate) fn is_ignored(kind: SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask & 1 != 0) // SIGHUP is signal 1
+    let place = u32::try_from(kind.as_raw_value() - 1).unwrap_or(u32::MAX); // the lowest bit stands for signal 1
+    mask.and_then(|mask| mask.checked_shr(place)).is_some_and(|mask| mask & 1 != 0)
 }

@@ -38,14 +38,15 @@ pub(crate) async fn call(
 ) -> Result<Response, ApiError> {
     let wait = bounds::length("wait_ms", body.wait_ms)?;
     let parent = body.parent_delivery_id.take();
-    let mut call = convert::new_call(&name, body, &headers, false)?;
-    let nested = Nested::below(&app, parent, &mut call).await?;
+    let call = convert::new_call(&name, body, &headers, false)?;
+    let mut first = call.clone();
+    let nested = Nested::below(&app, parent.clone(), &mut first).await?;
     let Some(_waiting) = app.drain().wait() else {
         return Err(ApiError::new(Code::Draining, "the server is stopping and waits for no more calls"));
     };
     let until = wait.map(|wait| app.clock().now() + wait);
     let mut retries = TimeoutRetries::of(&call);
-    let mut submitted = take(&app, call.clone()).await?;
+    let mut submitted = take(&app, first).await?;
     let _parked = nested.park().await; // until the answer is there, or the caller is gone
     loop {
         let taken = Taken::of(&submitted);
@@ -65,7 +66,11 @@ pub(crate) async fn call(
             () = patience(&app, until) => return Ok(taken.accepted(&app).await?.into_response()),
             () = app.drain().given_up() => return Err(given_up(&taken.call_id)),
         }
-        submitted = app.towpath().submit(call.clone()).await.map_err(|error| retries.last(error))?;
+        let mut next = call.clone();
+        if let Err(lost) = Nested::below(&app, parent.clone(), &mut next).await {
+            return Err(retries.take_unknown().map_or(lost, ApiError::from));
+        }
+        submitted = app.towpath().submit(next).await.map_err(|error| retries.last(error))?;
     }
 }
 

@@ -271,7 +271,7 @@ impl From<CallError> for ApiError {
             }
             CallError::OutOfRange { field, message } => Self::new(Code::OutOfRange, message).field(field.to_string()),
             CallError::Failed { call_id, failure, dead } => call_failed(message, &call_id, &failure, dead),
-            CallError::TimedOut { call_id, phase } => timed_out(message, &call_id, phase),
+            CallError::TimedOut { call_id, phase, .. } => timed_out(message, &call_id, phase),
             CallError::Cancelled { call_id } => Self::new(Code::CallCancelled, message).after_submit(&call_id),
             CallError::Store { call_id, error } => store_trouble(call_id.as_ref(), error),
             // Only typed callers decode; the server carries bytes.

@@ -8,7 +8,7 @@ use towpath_core::ids::DeliveryId;
 use towpath_core::names::{FunctionKey, WorkerId};
 use towpath_core::store::{ClaimFunction, CompleteCalls, Completed, Delivery, Heartbeat, RenewCalls, Renewal};
 use towpath_core::time::Timestamp;
-use towpath_core::worker::{HEARTBEAT_EVERY, RegisterWorker, WorkerView};
+use towpath_core::worker::{FunctionDefinition, HEARTBEAT_EVERY, RegisterWorker, WorkerView};
 
 use super::app::App;
 use super::bounds;
@@ -50,12 +50,25 @@ pub(crate) async fn register(State(app): State<App>, JsonBody(body): JsonBody<Re
     let kind = kind(body.kind)?;
     let offers = convert::offers(body.functions)?;
     for (place, offer) in offers.iter().enumerate() {
-        check_rate(&app, &offer.definition, &format!("functions[{place}].limits.rate")).await?;
+        check_new_rate(&app, &offer.definition, &format!("functions[{place}].limits.rate")).await?;
     }
     let functions: Vec<FunctionKey> = offers.iter().map(|offer| offer.definition.key.clone()).collect();
     app.store().register(RegisterWorker { worker_id: worker_id.clone(), kind, offers }).await?;
     app.roster().remember(worker_id.clone(), functions, app.clock().now());
     Ok(Json(Registered { worker_id: worker_id.to_string(), lease_ms: ms(LEASE_DEFAULT), heartbeat_ms: ms(HEARTBEAT_EVERY) }))
+}
+
+/// Checks a rate that the function does not have yet. A worker that only comes back is taken: its calls wait for the policy in the queue, and
+/// what it holds keeps its leases.
+async fn check_new_rate(app: &App, definition: &FunctionDefinition, field: &str) -> Result<(), ApiError> {
+    if definition.limits.rate.is_none() {
+        return Ok(());
+    }
+    let known = app.store().find(&definition.key, app.clock().now()).await?;
+    if known.is_some_and(|known| known.definition.limits.rate == definition.limits.rate) {
+        return Ok(());
+    }
+    check_rate(app, definition, field).await
 }
 
 /// What a worker calls itself is shown to people: a short word without surprises.

@@ -79,7 +79,10 @@ fn a_call_that_nobody_serves_times_out_with_4_and_says_why() {
     let ran = ran.says("no worker serves 'orphan' now").says("still waiting for a worker at its deadline");
     assert_eq!(ran.stdout, "");
     let error = server.run(&["call", "orphan", "--timeout", "1ms", "--json"]).exits(4).error();
-    assert_eq!((&error["code"], &error["details"]["phase"]), (&"call_timed_out".into(), &"queued".into()));
+    assert_eq!(
+        (&error["code"], &error["details"]["phase"], &error["effect"]),
+        (&"call_timed_out".into(), &"queued".into(), &"none".into())
+    );
 }
 
 #[test]

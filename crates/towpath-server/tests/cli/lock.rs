@@ -182,19 +182,55 @@ fn a_killed_holder_ends_with_its_program_and_is_followed_when_its_lease_ends() {
     server.run(&["lock", "run", "nightly", "--wait", "30s", "--", "true"]).exits(0);
 }
 
+/// A holder in a terminal, whose program is this shell script.
+fn in_terminal(server: &Server, script: &str) -> Beside {
+    let inside = format!("{} lock run nightly -- sh {script}", env!("CARGO_BIN_EXE_towpath"));
+    let mut terminal = std::process::Command::new("script");
+    terminal.args(["-qec", &inside, "/dev/null"]).env("TOWPATH_SERVER", &server.url).current_dir(server.folder.path());
+    terminal.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    Beside::start(terminal)
+}
+
 #[test]
 fn a_holder_that_is_killed_in_a_terminal_ends_with_its_program() {
     let server = Server::start();
     server.write("family.sh", &family());
-    let inside = format!("{} lock run nightly -- sh family.sh", env!("CARGO_BIN_EXE_towpath"));
-    let mut terminal = std::process::Command::new("script");
-    terminal.args(["-qec", &inside, "/dev/null"]).env("TOWPATH_SERVER", &server.url).current_dir(server.folder.path());
-    terminal.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let _terminal = Beside::start(terminal);
+    let _terminal = in_terminal(&server, "family.sh");
     let members = ["child.pid", "session.pid", "guard.pid"].map(|name| server.line_of(name));
     let holder = parent_of(&members[2]);
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(holder.parse().unwrap()), nix::sys::signal::Signal::SIGKILL).unwrap();
     family_is_gone(&server, &members);
+}
+
+#[test]
+fn what_a_program_that_was_told_to_end_leaves_running_ends_before_the_lock_is_released() {
+    let server = Server::start();
+    let script = |name: &str| format!("sh -c 'trap \"\" TERM; echo $$ > {name}; {ON_AND_ON}' & wait");
+    let holder = |scope: &str| Beside::start(server.command(&["lock", "run", scope, "--lease", "1s", "--", "sh", "-c", &script(scope)]));
+    let (mut told, mut lost) = (holder("told"), holder("lost"));
+    let [of_told, of_lost] = ["told", "lost"].map(|name| server.line_of(name));
+    told.signal(nix::sys::signal::Signal::SIGTERM);
+    server.run(&["lock", "release", "lost", "--force", "--reason", "test"]).exits(0);
+    assert_eq!(told.ends().code(), Some(143));
+    assert!(!is_alive(&of_told), "it works on without the lock");
+    assert_eq!(lost.ends().code(), Some(5));
+    assert!(!is_alive(&of_lost), "it works on although the lock is lost");
+    server.run(&["lock", "ls"]).exits(0).says("no locks");
+}
+
+#[test]
+fn in_a_terminal_what_a_program_started_is_told_to_end_before_the_lock_is_released() {
+    let server = Server::start();
+    let child = format!("trap \"echo told > told; exit\" TERM; echo $$ > child.pid; {ON_AND_ON}");
+    server.write("leader.sh", &format!("echo $PPID > guard.pid; sh -c '{child}'; echo next > next"));
+    let mut terminal = in_terminal(&server, "leader.sh");
+    let [child, guard] = ["child.pid", "guard.pid"].map(|name| server.line_of(name));
+    let holder = parent_of(&guard);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(holder.parse().unwrap()), nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert_eq!(terminal.ends().code(), Some(143));
+    assert!(!is_alive(&child), "it works on without the lock");
+    assert_eq!(server.line_of("told"), "told");
+    server.run(&["lock", "ls"]).exits(0).says("no locks");
 }
 
 #[test]

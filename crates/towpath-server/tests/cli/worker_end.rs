@@ -90,6 +90,29 @@ fn under_nohup_a_closed_terminal_ends_nothing() {
 }
 
 #[test]
+fn programs_ignore_the_signals_that_their_owner_was_started_to_ignore() {
+    let server = Server::start();
+    let ignoring = |words: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' HUP QUIT; exec \"$0\" \"$@\""]).arg(server.command(&[]).get_program()).args(words);
+        command.env("TOWPATH_SERVER", &server.url).current_dir(server.folder.path()).stdin(std::process::Stdio::null());
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        command
+    };
+    let ignored = |status: &str| {
+        let mask = status.trim().trim_matches('"').strip_prefix("SigIgn:").unwrap().trim_start_matches("\\t").trim();
+        (1..=15).filter(|signal| u64::from_str_radix(mask, 16).unwrap() >> (signal - 1) & 1 == 1).collect::<Vec<_>>()
+    };
+    let (hang_up, quit) = (Signal::SIGHUP as i32, Signal::SIGQUIT as i32);
+    let of_lock = crate::support::run(ignoring(&["lock", "run", "nightly", "--", "grep", "SigIgn", "/proc/self/status"])).exits(0);
+    assert_eq!(ignored(&of_lock.stdout), [hang_up, quit]);
+    let worker = Beside::start(ignoring(&["worker", "mask", "--json", "--exec", "grep SigIgn /proc/self/status"]));
+    worker.event("serving", |event| event["event"] == "serving");
+    let of_worker = server.run(&["call", "mask"]).exits(0);
+    assert_eq!(ignored(&of_worker.stdout), [hang_up, quit]);
+}
+
+#[test]
 fn a_worker_goes_on_when_its_output_has_no_reader_any_more() {
     for json in [&[][..], &["--json"]] {
         let server = Server::start();

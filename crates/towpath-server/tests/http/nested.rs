@@ -62,6 +62,32 @@ async fn a_delivery_that_is_over_makes_no_calls() {
 }
 
 #[tokio::test]
+async fn tries_of_a_nested_call_end_with_its_parent() {
+    let server = server().await;
+    let worker = server.pull_worker(json!([{ "name": "tree", "concurrency": 1 }])).await;
+    server.put("/v1/functions/leaf", json!({})).await.with(200);
+    let nested = async |parent_ms: u64, timeout_ms: u64| {
+        server.post("/v1/functions/tree/calls", json!({ "timeout_ms": parent_ms })).await.with(202);
+        let parent = worker.claim_one().await;
+        let body = json!({ "parent_delivery_id": parent["delivery_id"], "timeout_ms": timeout_ms, "retries_on_timeout": 1 });
+        (server.post("/v1/functions/leaf/call", body).await, parent)
+    };
+    // The parent is over when it would be time for the second try.
+    let (lost, _parent) = nested(2_500, 1_000).await;
+    assert_eq!(lost.error(409, "lease_lost")["field"], "parent_delivery_id");
+    let leaves = server.get("/v1/calls?function=leaf").await.with(200);
+    assert_eq!(leaves["calls"].as_array().unwrap().len(), 1, "no second try was made: {leaves}");
+    // The second try has only the time that the parent has left.
+    let (late, parent) = nested(8_000, 5_000).await;
+    late.error(504, "call_timed_out");
+    let leaves = server.get("/v1/calls?function=leaf").await.with(200);
+    let deadline = |call: &serde_json::Value| call["deadline"].as_i64().unwrap();
+    let last = leaves["calls"].as_array().unwrap().iter().map(deadline).max().unwrap();
+    let later_ms = last - deadline(&parent);
+    assert!(later_ms < 2_000, "a try ends with its parent, give or take its way to the store, not {later_ms} ms later");
+}
+
+#[tokio::test]
 async fn recursion_without_an_end_is_stopped_at_a_thousand() {
     let server = server().await;
     let worker = server.pull_worker(json!([{ "name": "endless", "concurrency": 10_000 }])).await;

@@ -61,6 +61,21 @@ async fn a_rate_whose_policy_is_not_there_is_refused_and_one_that_is_removed_is_
 }
 
 #[tokio::test]
+async fn a_worker_comes_back_while_the_policy_of_its_function_is_missing() {
+    let server = server().await;
+    put(&server, "send", "sliding_log", 2, 3_600_000).await;
+    let worker = server.pull_worker(json!([rated("send", 1)])).await;
+    server.put("/v1/limits/send", json!({ "policy": "calm", "rules": [] })).await.with(200);
+    server.delete(&format!("/v1/workers/{}", worker.id)).await.with(200);
+    server.post("/v1/workers", json!({ "worker_id": worker.id, "functions": [rated("send", 1)] })).await.with(200);
+    let mut changed = rated("send", 1);
+    changed["limits"]["rate"]["policy"] = json!("calmer");
+    for offer in [changed, rated("new", 1)] {
+        server.post("/v1/workers", json!({ "functions": [offer] })).await.error(422, "policy_not_found");
+    }
+}
+
+#[tokio::test]
 async fn a_claim_gives_out_no_more_than_the_policy_lets_through() {
     let server = server().await;
     put(&server, "send", "sliding_log", 2, 3_600_000).await;

@@ -207,6 +207,7 @@ impl BatchHandle {
             Settle::Retry { error, delay } => match retried(&settings, batch_id, token.attempt, delay) {
                 Verdict::Retry { delay } => Verb::Retry { delay },
                 Verdict::Dead { reason } => return self.bury(batch_id, token, &reason, &error).await,
+                Verdict::Release => Verb::Release,
                 Verdict::Ack => Verb::Ack,
             },
         };

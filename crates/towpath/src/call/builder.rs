@@ -172,8 +172,7 @@ impl<T: DeserializeOwned + 'static> IntoFuture for CallBuilder<T> {
                 None => self.towpath.call_raw(call).await?,
                 Some(nesting) => {
                     nesting.mark(&mut call);
-                    nesting.cap(&mut call);
-                    nesting.while_waiting(self.towpath.call_raw(call)).await?
+                    nesting.while_waiting(self.towpath.call_within(call, |call| nesting.cap(call))).await?
                 }
             };
             decode(answered)

@@ -72,7 +72,8 @@ impl SubmittedCall {
         let mut looks_left = LOOKS;
         while looks_left > 0 {
             match caller.listen(watch.as_mut(), patience_until).await {
-                Heard::Ended(outcome) => return caller.result(Some(&outcome)),
+                Heard::Ended(outcome) if *outcome == Outcome::Expired => return Box::pin(caller.expired()).await,
+                Heard::Ended(outcome) => return caller.result(Some(&outcome), true),
                 Heard::Doubts => {}
                 Heard::NothingInTime => {
                     looks_left -= 1;
@@ -128,7 +129,7 @@ impl Caller {
     async fn look(&self) -> Result<Option<Result<Answered, CallError>>, CallError> {
         let store = self.towpath.store();
         match self.towpath.retry_lost_replies(|| store.call(&self.call_id)).await {
-            Ok(Some(view)) if view.call.state.has_ended() => Ok(Some(self.result(view.call.outcome.as_ref()))),
+            Ok(Some(view)) if view.call.state.has_ended() => Ok(Some(self.result(view.call.outcome.as_ref(), view.call.may_have_run()))),
             Ok(Some(_unended)) => Ok(None),
             Ok(None) => {
                 let gone = "it is no longer known: its outcome was kept as long as it asked for, or the data of the store was replaced";
@@ -138,8 +139,15 @@ impl Caller {
         }
     }
 
-    fn result(&self, outcome: Option<&Outcome>) -> Result<Answered, CallError> {
-        to_result(&self.call_id, outcome, self.durability)
+    /// The end of a call that waited at its deadline. The news does not say whether it ran before that; if the call cannot be read, it may have.
+    async fn expired(&self) -> Result<Answered, CallError> {
+        let view = self.towpath.store().call(&self.call_id).await;
+        let may_have_run = view.ok().flatten().is_none_or(|view| view.call.may_have_run());
+        self.result(Some(&Outcome::Expired), may_have_run)
+    }
+
+    fn result(&self, outcome: Option<&Outcome>, may_have_run: bool) -> Result<Answered, CallError> {
+        to_result(&self.call_id, outcome, may_have_run, self.durability)
     }
 
     fn unknown(&self, message: String) -> CallError {
@@ -148,14 +156,14 @@ impl Caller {
 }
 
 /// What a caller makes of an outcome.
-fn to_result(call_id: &CallId, outcome: Option<&Outcome>, durability: Durability) -> Result<Answered, CallError> {
+fn to_result(call_id: &CallId, outcome: Option<&Outcome>, may_have_run: bool, durability: Durability) -> Result<Answered, CallError> {
     let call_id = call_id.clone();
     match outcome {
         Some(Outcome::Ok(data)) => Ok(Answered { call_id, data: data.clone(), durability }),
         Some(Outcome::Failed(failure)) => Err(CallError::Failed { call_id, failure: failure.clone(), dead: None }),
         Some(Outcome::Dead { reason, failure }) => Err(CallError::Failed { call_id, failure: failure.clone(), dead: Some(*reason) }),
-        Some(Outcome::TimedOut) => Err(CallError::TimedOut { call_id, phase: Phase::Running }),
-        Some(Outcome::Expired) => Err(CallError::TimedOut { call_id, phase: Phase::Queued }),
+        Some(Outcome::TimedOut) => Err(CallError::TimedOut { call_id, phase: Phase::Running, may_have_run: true }),
+        Some(Outcome::Expired) => Err(CallError::TimedOut { call_id, phase: Phase::Queued, may_have_run }),
         Some(Outcome::Cancelled) => Err(CallError::Cancelled { call_id }),
         None => {
             let error = StoreError::Corrupt(format!("call '{call_id}' has ended without an outcome"));

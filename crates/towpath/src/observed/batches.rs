@@ -78,7 +78,7 @@ impl BatchStore for ObservedBatches {
         let reply = self.heard(self.store.batch_finish(want).await)?;
         match (reply, verb) {
             (FinishReply::Lost, _) => self.observer().batch_token_stale(&name),
-            (FinishReply::Done, Verb::Ack) => {}
+            (FinishReply::Done, Verb::Ack | Verb::Release) => {}
             (FinishReply::Done, Verb::Retry { .. }) => self.observer().batch_retried(&name),
             (FinishReply::Done, Verb::Dead(letter)) => self.observer().batch_dead(&name, letter.reason.as_deref().unwrap_or("unknown")),
         }

@@ -140,6 +140,20 @@ async fn a_queued_call_expires_at_its_deadline_and_says_where_it_stood(test: Tes
     assert_eq!(test.now().since(before), seconds(7));
 }
 
+async fn a_call_that_failed_and_expires_before_its_next_attempt_may_have_run(test: TestTowpath) {
+    let never = adder(&test).await;
+    never.drain().await;
+    let error = test.finish(test.call::<i64, _>("add", &Add { a: 1, b: 2 }).timeout(seconds(1))).await.unwrap_err();
+    assert!(matches!(error, CallError::TimedOut { phase: Phase::Queued, may_have_run: false, .. }), "{error:?}");
+    let fails = |_: Value, _: CallContext| async { Err::<(), _>(HandlerError::retryable("busy", "not now")) };
+    let worker = test.worker().function("fails", fails).start().await.unwrap();
+    let call = tokio::spawn(test.call::<(), _>("fails", &()).timeout(seconds(10)).into_future());
+    test.advance(seconds(1)).await;
+    worker.drain().await;
+    let error = test.finish(async { call.await.unwrap() }).await.unwrap_err();
+    assert!(matches!(error, CallError::TimedOut { phase: Phase::Queued, may_have_run: true, .. }), "{error:?}");
+}
+
 async fn a_running_call_times_out_and_its_handler_is_dropped(test: TestTowpath) {
     let dropped = Count::default();
     let counter = dropped.clone();
@@ -412,6 +426,7 @@ crate::on_every_store! {
     a_changed_definition_counts_at_once
     a_payload_over_the_limit_is_refused
     a_full_backlog_refuses_as_overloaded
+    a_call_that_failed_and_expires_before_its_next_attempt_may_have_run
     a_queued_call_expires_at_its_deadline_and_says_where_it_stood
     a_running_call_times_out_and_its_handler_is_dropped
     a_caller_that_retries_on_timeout_makes_new_calls_two_seconds_apart

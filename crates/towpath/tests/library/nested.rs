@@ -164,6 +164,27 @@ async fn a_nested_call_ends_at_the_latest_when_its_caller_does(test: TestTowpath
     assert_eq!(inner.deadline.since(started), seconds(20));
 }
 
+async fn each_try_of_a_nested_call_ends_at_the_latest_when_its_caller_does(test: TestTowpath) {
+    let outer = |(): (), ctx: CallContext| async move {
+        let call = ctx.call::<Value, _>("nobody_serves_it", &()).timeout(seconds(7)).retries_on_timeout(3);
+        Err::<(), _>(HandlerError::fatal("inner_failed", call.await.unwrap_err().code()))
+    };
+    let worker = test.worker().function("nobody_serves_it", |n: Value, _: CallContext| async move { Ok(n) }).start().await.unwrap();
+    worker.drain().await;
+    let _worker = test.worker().function("outer", outer).start().await.unwrap();
+    let started = test.now();
+    test.finish(test.call::<(), _>("outer", &()).timeout(seconds(20))).await.unwrap_err();
+    let page = test.store().calls(&Default::default(), towpath::core::inspect::PageRequest::first(10)).await.unwrap();
+    let mut ends: Vec<_> = page
+        .items
+        .iter()
+        .filter(|view| view.request.function.name.as_str() != "outer")
+        .map(|view| view.call.deadline.since(started))
+        .collect();
+    ends.sort();
+    assert_eq!(ends, [seconds(7), seconds(16), seconds(20)]);
+}
+
 async fn a_nested_call_knows_where_it_comes_from(test: TestTowpath) {
     let outer = |(): (), ctx: CallContext| async move {
         let handle = ctx.call::<Value, _>("inner", &()).detach().await?;
@@ -188,6 +209,7 @@ crate::on_every_store! {
     a_handler_that_waits_for_its_permit_does_not_take_it_while_another_nested_call_waits
     a_nested_call_that_is_given_up_leaves_the_permits_in_order
     a_nested_call_ends_at_the_latest_when_its_caller_does
+    each_try_of_a_nested_call_ends_at_the_latest_when_its_caller_does
     a_nested_call_knows_where_it_comes_from
 }
 

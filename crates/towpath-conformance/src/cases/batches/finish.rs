@@ -20,7 +20,7 @@ pub async fn only_the_current_token_settles(t: &mut Bench) {
     let batch = t.claim_batch("k", "b-1").await;
     let stranger = ClaimedBatch { token: batch_token("guess"), ..batch.clone() };
     let before = t.dump_batches().await;
-    for verb in [Verb::Ack, Verb::Retry { delay: Duration::ZERO }, dead(t, &batch)] {
+    for verb in [Verb::Ack, Verb::Retry { delay: Duration::ZERO }, Verb::Release, dead(t, &batch)] {
         assert_eq!(t.finish_batch(&stranger, verb).await, FinishReply::Lost);
     }
     assert_eq!(t.dump_batches().await, before, "nothing was touched");
@@ -43,6 +43,21 @@ pub async fn a_retry_is_due_after_its_wait_and_not_before_and_nobody_holds_it(t:
     assert_eq!((again.attempt, texts(&again.messages)), (2, vec!["1".to_owned()]));
     t.settled(&again, Verb::Retry { delay: Duration::ZERO }).await;
     assert_eq!(t.take_over("b-1", "t-3").await.attempt, 3);
+}
+
+pub async fn a_batch_that_is_given_back_is_due_at_once_and_its_attempt_does_not_count(t: &mut Bench) {
+    t.accepted(message("k", "1").immediate()).await;
+    let batch = t.claim_batch("k", "b-1").await;
+    t.settled(&batch, Verb::Release).await;
+    assert_eq!(t.finish_batch(&batch, Verb::Ack).await, FinishReply::Lost, "the right ended with the release");
+    t.accepted(message("k", "2").immediate()).await;
+    assert!(t.due_keys().await.is_empty(), "it holds back the next of its key");
+    let again = t.take_over("b-1", "t-2").await;
+    assert_eq!((again.attempt, texts(&again.messages)), (1, vec!["1".to_owned()]));
+    t.settled(&again, Verb::Retry { delay: Duration::ZERO }).await;
+    let third = t.take_over("b-1", "t-3").await;
+    t.settled(&third, Verb::Release).await;
+    assert_eq!(t.take_over("b-1", "t-4").await.attempt, 2, "earlier attempts still count");
 }
 
 pub async fn a_retrying_batch_holds_back_the_next_of_its_key_only(t: &mut Bench) {

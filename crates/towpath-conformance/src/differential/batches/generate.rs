@@ -129,7 +129,8 @@ impl Generator {
         let (id, attempt, flight) = self.flight(seen);
         let verb = match self.random.random_range(0..10) {
             0..5 => Verb::Ack,
-            5..8 => Verb::Retry { delay: self.seconds(&[0, 1, 5]) },
+            5..7 => Verb::Retry { delay: self.seconds(&[0, 1, 5]) },
+            7 => Verb::Release,
             _ => match &flight {
                 Some(flight) => Verb::Dead(self.letter(&batcher, flight, seen.due.now)),
                 None => Verb::Ack,

@@ -113,7 +113,7 @@ impl Judge {
         if reply == FinishReply::Done {
             assert_eq!(self.holders.get(id), Some(&batch.token), "seed {seed}: {id} was settled by one who had lost it");
         }
-        if reply == FinishReply::Lost || matches!(verb, Verb::Retry { .. }) {
+        if reply == FinishReply::Lost || matches!(verb, Verb::Retry { .. } | Verb::Release) {
             return;
         }
         assert!(!self.acked.contains(id) && !self.dead.contains(id), "seed {seed}: {id} was settled twice");

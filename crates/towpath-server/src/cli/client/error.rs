@@ -61,6 +61,14 @@ impl RequestError {
         }
     }
 
+    /// The code with which the server refused it; `None` when no server answered.
+    pub(crate) fn refused_with(&self) -> Option<&str> {
+        match self {
+            Self::Refused { detail, .. } => Some(&detail.code),
+            Self::Unreachable { .. } | Self::Cut { .. } | Self::Garbled { .. } => None,
+        }
+    }
+
     /// Whether the server's user of the store lacks a right.
     pub(crate) fn is_not_allowed_by_store(&self) -> bool {
         matches!(self, Self::Refused { detail, .. } if detail.code == "store_not_allowed")

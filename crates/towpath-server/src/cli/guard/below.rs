@@ -29,10 +29,19 @@ pub(crate) async fn end_all() {
         if found.is_empty() {
             return;
         }
-        for pid in found {
-            let _already_gone = kill(pid, Signal::SIGKILL);
-        }
+        signal_each(&found, Signal::SIGKILL);
         time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Sends a signal to every process below this one. Linux only: elsewhere it finds none.
+pub(super) fn signal_all(signal: Signal) {
+    signal_each(&living(), signal);
+}
+
+fn signal_each(found: &[Pid], signal: Signal) {
+    for pid in found {
+        let _already_gone = kill(*pid, signal);
     }
 }
 

@@ -18,6 +18,7 @@ use tokio::process::Command;
 use super::exit::Exit;
 
 pub(crate) use self::below::{adopt_orphans, end_all};
+pub(crate) use self::of_lock::GRACE as GRACE_OF_LOCK;
 pub(crate) use self::of_worker::{Told, read_told, send_input};
 
 /// Stands in the place of a command.

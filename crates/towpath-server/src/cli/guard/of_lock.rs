@@ -1,5 +1,7 @@
 //! The guard of a program of `towpath lock run`. The program has the owner's standard streams, so signals are all they speak with:
 //! SIGTERM is passed on to the program, SIGUSR1 ends everything. The system sends SIGUSR1 when the owner ends.
+//!
+//! After a SIGTERM the guard stays until all that the program started has ended: the owner releases the lock when the guard has ended.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,9 +16,12 @@ use super::program::{End, Guarded, outlive};
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
+use crate::cli::time;
 
 /// How long the system may take from the end of a terminal to the signal that its owner has ended.
 const NEWS_OF_THE_OWNER: Duration = Duration::from_millis(100);
+/// How long a program may clean up after SIGTERM when its lock is lost, and what it leaves running after its own end.
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
 /// Guards one program, and exits as it does: with its code, or 128 and the signal's number.
 pub(super) async fn guard(words: &[OsString]) -> io::Result<ExitCode> {
@@ -33,10 +38,14 @@ pub(super) async fn guard(words: &[OsString]) -> io::Result<ExitCode> {
         Ok((guarded, _stdin)) => guarded,
         Err(error) => return Ok(not_started(program, &error, json == "yes")),
     };
+    let (in_terminal, mut asked) = (own_group != "yes", false);
     let end = loop {
         tokio::select! {
             end = guarded.ended() => break end,
-            _ = asked_to_end.recv() => guarded.signal(Signal::SIGTERM),
+            _ = asked_to_end.recv() => {
+                asked = true;
+                guarded.signal(Signal::SIGTERM);
+            }
             _ = end_everything.recv() => {
                 guarded.signal(Signal::SIGKILL);
                 below::end_all().await;
@@ -44,9 +53,23 @@ pub(super) async fn guard(words: &[OsString]) -> io::Result<ExitCode> {
             }
         }
     };
-    // A terminal that goes with the owner ends the program a moment before the guard hears of it.
-    if own_group != "yes" && tokio::time::timeout(NEWS_OF_THE_OWNER, end_everything.recv()).await.is_ok() {
-        below::end_all().await;
+    // A terminal that closes, or Ctrl-C in it, ends the program a moment before the guard hears of it.
+    if in_terminal && !asked {
+        tokio::select! {
+            _ = end_everything.recv() => below::end_all().await,
+            _ = asked_to_end.recv() => asked = true,
+            () = time::sleep(NEWS_OF_THE_OWNER) => {}
+        }
+    }
+    if asked {
+        if in_terminal {
+            below::signal_all(Signal::SIGTERM); // there the program alone was told
+        }
+        tokio::select! {
+            () = guarded.all_ended() => {}
+            _ = end_everything.recv() => below::end_all().await,
+            () = time::sleep(GRACE) => below::end_all().await,
+        }
     }
     Ok(ExitCode::from(code_of(end)))
 }

@@ -12,6 +12,8 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
+use crate::cli::signals::is_ignored;
+
 /// A program that runs, and every orphan of it that became the guard's child.
 pub(super) struct Guarded {
     pid: Pid,
@@ -78,7 +80,8 @@ impl Guarded {
     }
 }
 
-/// From now on these signals no longer end the guard: it ends after its program. A program starts with the signals' usual meaning.
+/// From now on these signals no longer end the guard: it ends after its program. A program starts with the signals' usual meaning, or
+/// ignores those that were ignored before (`nohup`, a shell's `trap '' HUP`).
 pub(super) fn outlive(kinds: &[SignalKind]) -> io::Result<Vec<Signals>> {
-    kinds.iter().map(|kind| signal(*kind)).collect()
+    kinds.iter().filter(|kind| !is_ignored(**kind)).map(|kind| signal(*kind)).collect()
 }

@@ -36,8 +36,11 @@ refuses a smaller one than it has seen: a holder that was paused for too long
 cannot do harm.
 
 A program of `lock run` gets SIGTERM when the lock is lost, and when `lock run`
-gets SIGTERM, Ctrl-C or a closed terminal. If `lock run` itself is killed, the
-program and all that it started are killed at once (on Linux).";
+gets SIGTERM, Ctrl-C or a closed terminal. What it started and left running then
+has ten seconds to end before it is killed (on Linux); only after that does
+`lock run` release the lock. If `lock run` itself is killed, the program and all
+that it started are killed at once (on Linux). What a program that ends by itself
+leaves running lives on.";
 
 /// Take, hold, release and look at locks
 #[derive(Args, Debug)]

@@ -21,8 +21,6 @@ use crate::cli::output::Output;
 use crate::cli::signals::Signals;
 use crate::cli::{guard, ids, time, words};
 
-/// How long the program may clean up after SIGTERM.
-const GRACE: Duration = Duration::from_secs(10);
 /// A renewal that failed is tried again so soon.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -225,9 +223,10 @@ impl Program {
         }
     }
 
+    /// Ends the program and all that it started: asked first, made to after ten seconds.
     async fn end(&mut self) -> std::io::Result<ExitStatus> {
         self.signal(Signal::SIGTERM);
-        match tokio::time::timeout(GRACE, self.guard.wait()).await {
+        match tokio::time::timeout(guard::GRACE_OF_LOCK, self.guard.wait()).await {
             Ok(ended) => ended,
             Err(_too_slow) => {
                 self.signal(Signal::SIGUSR1);

@@ -1,10 +1,10 @@
 //! A worker's standing with the server: registered, heard of, and registered again whenever the server has forgotten it.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::future::select_all;
 use towpath_server::http::wire::Json;
 use towpath_server::http::wire::workers::{
     ClaimBody, Claimed, ClaimedCall, HeartbeatAnswer, HeartbeatBody, ProgressBody, RegisterBody, Registered, Unregistered,
@@ -38,14 +38,14 @@ pub(crate) struct Session {
     pub(crate) held: Held,
     /// Results that the server took.
     pub(crate) finished: AtomicU64,
-    /// The server does not answer, and people have been told so.
-    cut_off: AtomicBool,
+    /// What people were last told about a server that does not answer, or refuses this worker: the error's kind.
+    cut_off: Mutex<Option<String>>,
 }
 
 impl Session {
     pub(crate) fn new(client: Arc<Client>, out: Output, introduction: RegisterBody, lease: Duration) -> Self {
         let worker_id = introduction.worker_id.clone().unwrap_or_default();
-        let (finished, cut_off) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (finished, cut_off) = (AtomicU64::new(0), Mutex::default());
         Self { client, out, worker_id, introduction, lease, held: Held::default(), finished, cut_off }
     }
 
@@ -64,7 +64,7 @@ impl Session {
     /// Whether the lease of a delivery that was asked for at `asked_at` certainly runs. After a long wait or a pause of this process the
     /// server is asked; what it does not confirm is not started, because another worker may have it.
     pub(crate) async fn still_holds(&self, delivery_id: &str, mut asked_at: Instant) -> bool {
-        let delivery = HashSet::from([delivery_id.to_owned()]);
+        let delivery = [delivery_id.to_owned()];
         while time::now() >= asked_at + self.lease {
             asked_at = time::now();
             match self.beat(&delivery, Duration::ZERO).await {
@@ -100,10 +100,11 @@ impl Session {
     pub(crate) async fn keep_alive(&self, every: Duration) {
         let mut pauses = Pauses::of(&self.worker_id);
         loop {
-            let covered: HashSet<String> = self.held.ids().into_iter().take(BEAT_MAX).collect();
+            let deliveries = self.held.ids();
+            let covered = deliveries.iter().cloned().collect();
             let begun = time::now();
             let beat = tokio::select! {
-                beat = self.beat(&covered, every) => beat,
+                beat = self.beat_for_all(&deliveries, every) => beat,
                 () = self.held.uncovered(&covered) => continue,
             };
             match beat {
@@ -118,9 +119,21 @@ impl Session {
         }
     }
 
-    async fn beat(&self, deliveries: &HashSet<String>, wait: Duration) -> Result<HeartbeatAnswer, RequestError> {
+    /// Prolongs the leases of all deliveries, in as many heartbeats as that takes, and returns the first answer with something to stop.
+    async fn beat_for_all(&self, deliveries: &[String], wait: Duration) -> Result<HeartbeatAnswer, RequestError> {
+        if deliveries.len() <= BEAT_MAX {
+            return self.beat(deliveries, wait).await;
+        }
+        // All of them before any wait: the first answer below ends the waits of the others.
+        for part in deliveries.chunks(BEAT_MAX) {
+            self.heed(&self.beat(part, Duration::ZERO).await?);
+        }
+        select_all(deliveries.chunks(BEAT_MAX).map(|part| Box::pin(self.beat(part, wait)))).await.0
+    }
+
+    async fn beat(&self, deliveries: &[String], wait: Duration) -> Result<HeartbeatAnswer, RequestError> {
         let body = HeartbeatBody {
-            delivery_ids: deliveries.iter().cloned().collect(),
+            delivery_ids: deliveries.to_vec(),
             lease_ms: Some(words::millis(self.lease)),
             wait_ms: Some(words::millis(wait)),
         };
@@ -138,22 +151,94 @@ impl Session {
 
     /// After a request that failed: registers again when the server has forgotten this worker, and waits a little.
     pub(crate) async fn recover(&self, error: &RequestError, pauses: &mut Pauses) {
-        let forgotten = error.is_not_found();
-        if forgotten && self.register().await.is_ok() {
-            Event::RegisteredAgain.tell(self.out);
-            pauses.reset();
-            return;
-        }
-        if !self.cut_off.swap(true, Ordering::Relaxed) {
+        let refused = match error.is_not_found() {
+            false => None,
+            true => match self.register().await {
+                Ok(_registered) => {
+                    self.cut_off().take();
+                    Event::RegisteredAgain.tell(self.out);
+                    pauses.reset();
+                    return;
+                }
+                Err(refused) => Some(refused),
+            },
+        };
+        // Why the worker stays out, and not that it was forgotten.
+        let error = refused.as_ref().unwrap_or(error);
+        if self.is_news(error) {
             Event::CutOff { message: &error.brief() }.tell(self.out);
         }
         time::sleep(pauses.next(error.retry_after())).await;
     }
 
+    /// Whether people have not been told of an error of this kind yet. From now on they have.
+    fn is_news(&self, error: &RequestError) -> bool {
+        let kind = error.refused_with().unwrap_or_default().to_owned();
+        self.cut_off().replace(kind.clone()) != Some(kind)
+    }
+
+    fn cut_off(&self) -> MutexGuard<'_, Option<String>> {
+        self.cut_off.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// After a request that worked.
     pub(crate) fn heard(&self) {
-        if self.cut_off.swap(false, Ordering::Relaxed) {
+        if self.cut_off().take().is_some() {
             Event::InTouch.tell(self.out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_server::http::wire::workers::OfferBody;
+
+    use super::*;
+    use crate::cli::ids;
+
+    async fn session() -> Session {
+        let client = Client::on_store("memory:", None).await.unwrap();
+        let offer = OfferBody {
+            name: "f".to_owned(),
+            scope: None,
+            description: None,
+            parameters: None,
+            concurrency: Some(10_000),
+            retry: None,
+            limits: None,
+        };
+        let introduction = RegisterBody { worker_id: Some(ids::worker_id()), kind: None, functions: vec![offer] };
+        let session = Session::new(Arc::new(client), Output::new(false), introduction, Duration::from_secs(30));
+        session.register().await.unwrap();
+        session
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_is_not_taken_again_is_told_why() {
+        let client = Client::on_store("memory:", None).await.unwrap();
+        let offer = serde_json::json!({ "name": "f", "limits": { "rate": { "policy": "missing" } } });
+        let introduction = serde_json::from_value(serde_json::json!({ "worker_id": ids::worker_id(), "functions": [offer] })).unwrap();
+        let session = Session::new(Arc::new(client), Output::new(false), introduction, Duration::from_secs(30));
+        let unknown = session.beat(&[], Duration::ZERO).await.unwrap_err();
+        assert!(unknown.is_not_found(), "{unknown:?}");
+        session.recover(&unknown, &mut Pauses::of(&session.worker_id)).await;
+        assert_eq!(session.cut_off().as_deref(), Some("policy_not_found"));
+    }
+
+    #[tokio::test]
+    async fn heartbeats_cover_more_deliveries_than_one_of_them_names() {
+        let session = session().await;
+        // The server never gave these away, so each heartbeat says of all that it names that they are lost.
+        let stops: Vec<_> = (0..2 * BEAT_MAX + 1).map(|number| session.held.take(&format!("1-call-{number}"))).collect();
+        let all_heard_of = async {
+            for mut stop in stops {
+                stop.wait_for(|stop| *stop == Some(Stop::Lost)).await.unwrap();
+            }
+        };
+        tokio::select! {
+            () = all_heard_of => {}
+            () = session.keep_alive(Duration::from_secs(10)) => {}
+            () = time::sleep(Duration::from_secs(30)) => panic!("no heartbeat named some of the deliveries"),
         }
     }
 }

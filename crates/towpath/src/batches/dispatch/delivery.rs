@@ -60,6 +60,10 @@ impl Courier {
                 tracing::info!(batcher = %self.name, batch = %batch.batch_id, attempt = batch.attempt, ?delay, error, "a batch goes again");
                 prepare::finish(&self.towpath, &self.name, settings, batch, Verb::Retry { delay }).await?
             }
+            Verdict::Release => {
+                tracing::info!(batcher = %self.name, batch = %batch.batch_id, error = delivery.error, "a batch is given back");
+                prepare::finish(&self.towpath, &self.name, settings, batch, Verb::Release).await?
+            }
             Verdict::Dead { reason } => {
                 prepare::bury(&self.towpath, &self.name, settings, batch, Some(payload), &reason, &delivery.error).await?
             }

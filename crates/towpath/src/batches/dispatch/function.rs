@@ -56,16 +56,6 @@ impl FunctionReceiver {
         }
     }
 
-    /// Calls as soon as the function is known. It may have been forgotten since the batch was claimed.
-    async fn call_when_known(&self, name: &FunctionName, wait: bool, parcel: &Parcel) -> Result<(), CallError> {
-        loop {
-            match self.call(name, wait, parcel).await {
-                Err(CallError::FunctionNotFound { function, .. }) => self.known(&function).await,
-                called => return called,
-            }
-        }
-    }
-
     async fn call(&self, name: &FunctionName, wait: bool, parcel: &Parcel) -> Result<(), CallError> {
         let function = global(name);
         // The same bytes at every attempt: it is the same call.
@@ -118,8 +108,10 @@ impl Receiver for FunctionReceiver {
         let Some(Target::Function { name, wait }) = &parcel.settings.target else {
             return Delivery::unanswered("the batcher has no function to call any more", "no_target");
         };
-        match self.call_when_known(name, *wait, parcel).await {
+        match self.call(name, *wait, parcel).await {
             Ok(()) => Delivery::answered(202, None, "called"),
+            // It was forgotten since the batch was claimed. `admit` waits for it, or for another target, without a lease.
+            Err(error @ CallError::FunctionNotFound { .. }) => Delivery::not_tried(error.to_string()),
             Err(error @ (CallError::InvalidParams { .. } | CallError::PayloadTooLarge { .. })) => {
                 Delivery::fatal("rejected_by_function", error.to_string())
             }

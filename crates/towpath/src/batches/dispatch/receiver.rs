@@ -47,6 +47,11 @@ impl Delivery {
         Self { delivered: Delivered::Unanswered, error: error.into(), label }
     }
 
+    /// It was not tried, because its receiver is not there: the batch is given back, and no attempt is counted.
+    pub fn not_tried(error: impl Into<String>) -> Self {
+        Self { delivered: Delivered::NotTried, error: error.into(), label: "not_tried" }
+    }
+
     /// It is of no use to try again.
     pub fn fatal(reason: &str, error: impl Into<String>) -> Self {
         Self { delivered: Delivered::Fatal { reason: reason.to_owned() }, error: error.into(), label: "fatal" }

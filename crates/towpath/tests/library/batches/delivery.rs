@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use towpath::batches::{
-    Batch, BatchFailure, Batcher, DeadLetterQuery, Delivered, FunctionReceiver, Parcel, Receiver, Select, Settings, Target,
+    Admission, Batch, BatchFailure, Batcher, DeadLetterQuery, Delivered, Delivery, FunctionReceiver, Parcel, Receiver, Select, Settings,
+    Target,
 };
 use towpath::testing::TestTowpath;
 use towpath::{CallContext, HandlerError};
@@ -22,6 +23,7 @@ crate::on_every_store! {
     the_next_batch_waits_for_the_outcome_of_the_call_where_that_is_asked_for
     a_receiver_that_panics_is_asked_again
     a_batch_whose_function_is_not_known_waits_for_it_and_uses_no_attempt_up
+    a_claimed_batch_whose_function_is_gone_goes_to_the_next_target
 }
 
 async fn a_batch_whose_function_is_not_known_waits_for_it_and_uses_no_attempt_up(test: TestTowpath) {
@@ -44,6 +46,62 @@ async fn a_batch_whose_function_is_not_known_waits_for_it_and_uses_no_attempt_up
     let _worker = test.worker().function("ship", ship).start().await.unwrap();
     test.advance(seconds(2)).await;
     assert_eq!(*attempts.lock().unwrap(), [1, 1, 1]);
+    let counts = test.batch("orders").counts().await.unwrap();
+    assert_eq!((counts.open_keys, counts.in_flight, counts.dead_letters), (0, 0, 0));
+}
+
+/// Forgets the function "ship" when a batch for it has been claimed.
+struct Forgetting {
+    towpath: towpath::Towpath,
+    calls: FunctionReceiver,
+}
+
+#[async_trait::async_trait]
+impl Receiver for Forgetting {
+    fn takes(&self, settings: &Settings) -> bool {
+        self.calls.takes(settings)
+    }
+
+    fn try_admit(&self, settings: &Settings) -> Option<Admission> {
+        self.calls.try_admit(settings)
+    }
+
+    async fn admit(&self, settings: &Settings) -> Admission {
+        self.calls.admit(settings).await
+    }
+
+    async fn deliver(&self, parcel: &Parcel) -> Delivery {
+        let ship = towpath::FunctionKey::global("ship".parse().unwrap());
+        self.towpath.store().forget(&ship).await.unwrap();
+        self.calls.deliver(parcel).await
+    }
+}
+
+async fn a_claimed_batch_whose_function_is_gone_goes_to_the_next_target(test: TestTowpath) {
+    let to = |name: &str| {
+        let target = Target::Function { name: name.parse().unwrap(), wait: false };
+        Batcher::builder("orders").key(["customer"]).debounce(seconds(0)).max_attempts(1).target(target).build().unwrap()
+    };
+    let attempts: Arc<std::sync::Mutex<Vec<u64>>> = Arc::default();
+    let got = Arc::clone(&attempts);
+    let handle = move |batch: Value, _: CallContext| {
+        got.lock().unwrap().push(batch["meta"]["attempt"].as_u64().unwrap());
+        async { Ok::<_, HandlerError>(()) }
+    };
+    // It is known, and has no worker any more.
+    test.worker().function("ship", handle.clone()).start().await.unwrap().drain().await;
+    test.batchers().put(&to("ship")).await.unwrap();
+    let towpath = (*test).clone();
+    let receiver = Forgetting { calls: FunctionReceiver::new(towpath.clone()), towpath };
+    let _serving = test.serve_batches(Arc::new(receiver), seconds(1));
+    test.batch("orders").push(&json!({ "customer": 1 })).send().await.unwrap();
+    test.advance(seconds(3_600)).await;
+    let counts = test.batch("orders").counts().await.unwrap();
+    assert_eq!((counts.open_keys, counts.in_flight, counts.dead_letters), (0, 1, 0), "it was claimed");
+    let _worker = test.worker().function("send", handle).start().await.unwrap();
+    test.batchers().put(&to("send")).await.unwrap();
+    test.advance(seconds(40)).await;
+    assert_eq!(*attempts.lock().unwrap(), [1]);
     let counts = test.batch("orders").counts().await.unwrap();
     assert_eq!((counts.open_keys, counts.in_flight, counts.dead_letters), (0, 0, 0));
 }
