@@ -161,6 +161,20 @@ async fn a_line_that_cannot_be_read_or_names_nothing_keeps_no_dead_letter() {
     assert_eq!(dropped(&store).await, ["younger"]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_score_that_is_no_sequence_spoils_no_later_one() {
+    let (server, store) = start().await;
+    store.submit(new_call("before", "add").timeout(seconds(600))).await.expect("the server is up");
+    for score in ["+inf", "9e15", "1e300"] {
+        server.cli(&["ZADD", &key("queue"), score, "junk"]);
+        let later = open(&server, &VirtualClock::new()).await;
+        later.submit(new_call(&format!("after-{score}"), "add").timeout(seconds(600))).await.expect("the server is up");
+        let sequence = server.cli(&["ZSCORE", &key("queue"), &format!("after-{score}")]).trim().parse::<f64>().expect("a score");
+        let before = server.cli(&["ZSCORE", &key("queue"), "before"]).trim().parse::<f64>().expect("a score");
+        assert!(before < sequence && sequence < before + 1e9, "{before} {sequence}");
+    }
+}
+
 planted::planted! {
     a_lease_of_any_length_is_noticed:
         "calls/submit.lua", "#lease <= LEASE_DIGITS and" => "true and",
