@@ -383,7 +383,7 @@ async fn pass_on(mut heard: mpsc::UnboundedReceiver<Heard>, shared: Weak<Shared>
 
 /// Writes down the format of an empty data set, and refuses one of another format.
 async fn check_format(link: &Link, keys: &Keys) -> Result<(), StoreError> {
-    const FORMAT: &str = "3";
+    const FORMAT: &str = "4";
     let format = keys.format();
     let command = |words: &[&str]| {
         let mut command = Cmd::new();
