@@ -209,13 +209,7 @@ async fn rights_that_are_missing_are_named_with_what_they_are_for() {
 #[tokio::test]
 async fn a_key_of_another_program_is_left_alone_whatever_its_name() {
     let server = well().start();
-    let names = [
-        "n8n-lock-towpath-doctor",
-        "n8n-ratelimit-towpath-doctor-0",
-        "queue:towpath-doctor-nobody",
-        "function:response:towpath-doctor-nobody",
-        "towpath:probe:{doctor}",
-    ];
+    let names = ["n8n-lock-towpath-doctor", "n8n-ratelimit-towpath-doctor-0", "queue:towpath-doctor-nobody", "towpath:probe:{doctor}"];
     for name in names {
         server.cli(&["SET", name, "1"]);
     }

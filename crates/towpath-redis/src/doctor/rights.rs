@@ -51,8 +51,8 @@ async fn is_refused(link: &Link, command: &AclCommand, trial: &str, key: &str, c
 /// The patterns of keys that every server needs, by removing one of each that is not there; and the channel, by listening to it.
 pub(crate) async fn keys(link: &Link, options: &RedisOptions) -> Result<Check, StoreError> {
     let starts = ["function:stream:", "function:response:", "function:meta:", "n8n-ratelimit-"].map(str::to_owned);
-    let examples = starts.into_iter().chain(["calls:", "probe:"].map(|kind| format!("{}:{kind}", options.prefix))).map(Pattern::behind);
-    let mut refused = out_of_reach(link, examples).await?;
+    let examples = starts.into_iter().chain(["calls:", "probe:"].map(|kind| format!("{}:{kind}", options.prefix)));
+    let mut refused = out_of_reach(link, examples.map(|start| Pattern::behind(&start))).await?;
     if let Err(error) = link.subscribed(&channel(options)).await {
         if !matches!(error, StoreError::Unavailable(StoreTrouble::NotAllowed(_))) {
             return Err(error);
@@ -68,8 +68,8 @@ pub(crate) async fn keys(link: &Link, options: &RedisOptions) -> Result<Check, S
 /// The patterns of keys of locks and of batches, which a server without either does not need.
 pub(crate) async fn keys_of_locks_and_batches(link: &Link, options: &RedisOptions) -> Result<Check, StoreError> {
     const NAME: &str = "keys of locks and batches";
-    let locks = ["n8n-lock-".to_owned(), format!("{}:{{n8n-lock-", options.prefix)].map(Pattern::behind);
-    let batches = ["queue:", "batch:", "dlq:"].map(|start| Pattern::behind(start.to_owned()));
+    let locks = ["n8n-lock-".to_owned(), format!("{}:{{n8n-lock-", options.prefix)].map(|start| Pattern::behind(&start));
+    let batches = ["queue:", "batch:", "dlq:"].map(Pattern::behind);
     let (locks, batches) = (out_of_reach(link, locks).await?, out_of_reach(link, batches).await?);
     let lacks = [("locks", "which are refused", locks), ("batches", "which are neither gathered nor delivered", batches)];
     let lacks: Vec<String> = lacks
@@ -90,7 +90,7 @@ struct Pattern {
 }
 
 impl Pattern {
-    fn behind(start: String) -> Self {
+    fn behind(start: &str) -> Self {
         Self { example: format!("{start}towpath-doctor-{}", secret_name()), shown: format!("{start}*") }
     }
 }
