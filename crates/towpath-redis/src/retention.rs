@@ -8,30 +8,45 @@ use redis::{Cmd, Value};
 use serde_json::Value as Json;
 use towpath_core::call::CallState;
 use towpath_core::names::CallId;
-use towpath_core::store::{CallStore, Forgotten, InspectStore, Retention, StoreError};
+use towpath_core::store::{CallStore, Forgotten, Retention, StoreError};
 use towpath_core::time::{Timestamp, millis};
 
 use crate::batches::keys as batch_keys;
 use crate::calls::partition::Partition;
+use crate::calls::record::Record;
+use crate::registry::reply::command;
 use crate::store::RedisStore;
 use crate::value;
 
 /// So many functions are asked about at once.
 const FUNCTIONS_AT_ONCE: usize = 64;
 
+/// What a line among the dead letters of a function names.
+enum Line {
+    /// A dead letter that is too old.
+    Old(CallId),
+    /// A dead letter that is kept. Those after it were submitted later.
+    Younger,
+    /// A record that this version cannot read. A person decides about it.
+    Unreadable,
+    /// No dead letter.
+    Nothing,
+}
+
 impl RedisStore {
     pub(crate) async fn forget_older(&self, keep: &Retention, limit: u32) -> Result<Forgotten, StoreError> {
         let (now, limit) = (self.shared.now(), limit as usize);
         let mut forgotten = Forgotten::default();
-        if let Some(keep) = keep.dead_letters {
-            forgotten.dead_letters = self.drop_old_dead(earlier(now, keep), limit).await?;
-        }
         if let Some(keep) = keep.audits {
             let audits = [self.shared.locks.keys.audit.clone(), batch_keys::audit(self.shared.keys.prefix())];
             for key in audits {
                 let left = limit.saturating_sub(usize::try_from(forgotten.audits).unwrap_or(limit));
-                forgotten.audits += self.trim_audit(&key, earlier(now, keep), left).await?;
+                let trimmed = self.trim_audit(&key, earlier(now, keep), left).await;
+                forgotten.audits += self.shared.or_pass_over(&key, trimmed, 0)?;
             }
+        }
+        if let Some(keep) = keep.dead_letters {
+            forgotten.dead_letters = self.drop_old_dead(earlier(now, keep), limit).await?;
         }
         Ok(forgotten)
     }
@@ -39,42 +54,73 @@ impl RedisStore {
     async fn drop_old_dead(&self, before: Timestamp, limit: usize) -> Result<Vec<CallId>, StoreError> {
         let mut dropped = Vec::new();
         for some in self.all_partitions().await?.chunks(FUNCTIONS_AT_ONCE) {
-            for oldest in self.first_dead(some, limit).await? {
-                for call_id in oldest {
-                    if dropped.len() == limit {
-                        return Ok(dropped);
+            for (partition, lines) in some.iter().zip(self.first_dead(some, limit).await?) {
+                match self.drop_old_of(partition, &lines, before, limit, &mut dropped).await {
+                    // The trouble of one function keeps no other's dead letters.
+                    Err(error) if self.shared.is_local(&error) => {
+                        let error = self.explain(partition, error).await;
+                        let says = format!("dead letters of this function are kept longer than they should be: {error}");
+                        self.shared.pass_over(&partition.keys.calls, b"", says);
                     }
-                    if !self.drop_if_old(&call_id, before).await? {
-                        break; // those after it were submitted later
-                    }
-                    dropped.push(call_id);
+                    done => done?,
                 }
             }
         }
         Ok(dropped)
     }
 
-    /// The dead letters of some functions that were submitted first.
-    async fn first_dead(&self, partitions: &[Arc<Partition>], limit: usize) -> Result<Vec<Vec<CallId>>, StoreError> {
-        let ask = |partition: &Arc<Partition>| {
-            let mut ask = Cmd::new();
-            ask.arg("ZRANGE").arg(&partition.keys.dead).arg(0).arg(limit.saturating_sub(1));
-            ask
-        };
-        let replies = self.shared.link.ask_all(&partitions.iter().map(ask).collect::<Vec<_>>()).await?;
-        // A key of another type is one function's trouble, and keeps no other's dead letters.
-        let lists = replies.into_iter().filter_map(|reply| value::array("ZRANGE", reply).ok());
-        let ids = |list: Vec<Value>| list.iter().filter_map(|id| CallId::new(value::text(id)?).ok()).collect();
-        Ok(lists.map(ids).collect())
+    /// The lines of some functions whose dead letters were submitted first, each function's by themselves.
+    async fn first_dead(&self, partitions: &[Arc<Partition>], limit: usize) -> Result<Vec<Vec<Value>>, StoreError> {
+        let last = limit.saturating_sub(1).to_string();
+        let asks: Vec<Cmd> = partitions.iter().map(|partition| command("ZRANGE", &[partition.keys.dead.as_str(), "0", &last])).collect();
+        let replies = self.shared.link.ask_apart(&asks).await.into_iter().map(|reply| value::array("ZRANGE", reply?));
+        partitions.iter().zip(replies).map(|(partition, reply)| self.shared.or_pass_over(&partition.keys.dead, reply, Vec::new())).collect()
     }
 
-    async fn drop_if_old(&self, call_id: &CallId, before: Timestamp) -> Result<bool, StoreError> {
-        let found = match self.call(call_id).await {
-            Err(StoreError::Corrupt(_)) => return Ok(false), // repair tells of it
-            found => found?,
-        };
-        let is_old = found.is_some_and(|view| view.call.state == CallState::Dead && view.call.ended_at.is_some_and(|at| at <= before));
-        Ok(is_old && self.drop_dead(call_id).await?)
+    async fn drop_old_of(
+        &self,
+        partition: &Partition,
+        lines: &[Value],
+        before: Timestamp,
+        limit: usize,
+        dropped: &mut Vec<CallId>,
+    ) -> Result<(), StoreError> {
+        for line in lines.iter().filter_map(value::bytes) {
+            if dropped.len() == limit {
+                return Ok(());
+            }
+            match self.read_line(partition, line, before).await? {
+                Line::Old(call_id) => {
+                    if self.drop_dead(&call_id).await? {
+                        dropped.push(call_id);
+                    }
+                }
+                Line::Younger => return Ok(()),
+                Line::Unreadable => {}
+                Line::Nothing => {
+                    let mut remove = Cmd::new();
+                    remove.arg("ZREM").arg(&partition.keys.dead).arg(line);
+                    self.shared.link.ask(&remove).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_line(&self, partition: &Partition, line: &[u8], before: Timestamp) -> Result<Line, StoreError> {
+        let Some(call_id) = std::str::from_utf8(line).ok().and_then(|id| CallId::new(id).ok()) else { return Ok(Line::Nothing) };
+        let calls = &partition.keys.calls;
+        let found = self.shared.link.ask(&command("HGET", &[calls.as_str(), call_id.as_str()])).await?;
+        let Some(text) = value::into_bytes(found) else { return Ok(Line::Nothing) };
+        Ok(match Record::read(&call_id, &text.into()) {
+            Ok(record) if record.call.state != CallState::Dead => Line::Nothing,
+            Ok(record) if record.call.ended_at.is_some_and(|at| at <= before) => Line::Old(call_id),
+            Ok(_younger) => Line::Younger,
+            Err(error) => {
+                self.shared.pass_over(calls, line, error);
+                Line::Unreadable
+            }
+        })
     }
 
     /// Removes the oldest entries of a list that has the newest first. Each is removed by its text, so that two processes harm nothing.

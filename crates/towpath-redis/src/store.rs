@@ -50,6 +50,8 @@ const CONFIRM_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// The latest sequence that any store of this process has given out.
 static LATEST_SEQUENCE: AtomicU64 = AtomicU64::new(0);
+/// Sequences are scores of sorted sets, which are exact below this number.
+const SEQUENCE_END: u64 = 1 << 53;
 
 /// A store on Redis. Clones share it.
 #[derive(Clone)]
@@ -281,9 +283,12 @@ impl Shared {
         self.clock.now()
     }
 
-    /// Sequences that are given out from now on are behind this one.
+    /// Sequences that are given out from now on are behind this one, unless it cannot be one.
     pub(crate) fn go_on_after(&self, sequence: i64) {
-        LATEST_SEQUENCE.fetch_max(u64::try_from(sequence).unwrap_or(0), Ordering::Relaxed);
+        let sequence = u64::try_from(sequence).unwrap_or(0);
+        if sequence < SEQUENCE_END {
+            LATEST_SEQUENCE.fetch_max(sequence, Ordering::Relaxed);
+        }
     }
 
     /// The place of the next call in the order of submits: this microsecond, or the next that was not given out yet. Two processes may give
@@ -378,7 +383,7 @@ async fn pass_on(mut heard: mpsc::UnboundedReceiver<Heard>, shared: Weak<Shared>
 
 /// Writes down the format of an empty data set, and refuses one of another format.
 async fn check_format(link: &Link, keys: &Keys) -> Result<(), StoreError> {
-    const FORMAT: &str = "3";
+    const FORMAT: &str = "4";
     let format = keys.format();
     let command = |words: &[&str]| {
         let mut command = Cmd::new();

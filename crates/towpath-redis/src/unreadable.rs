@@ -2,6 +2,7 @@
 //! log names each of them once an hour, and people see them among the problems of the store.
 
 use std::fmt::Display;
+use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,55 +19,88 @@ use crate::value;
 /// The log names a thing again after this.
 const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(3_600);
 /// A thing that was met within this time is one of the problems that people see.
-const SHOWN_FOR: Duration = Duration::from_secs(60);
-/// Number of things that are remembered. Of more than these the log names only some.
+const SHOWN_FOR: Duration = A_MINUTE;
+const A_MINUTE: Duration = Duration::from_secs(60);
+/// Number of things that are remembered for people.
 const REMEMBERED_MAX: usize = 1_024;
+/// The log names no more things than these in a minute. The others are named in later minutes, if they are met again.
+const TOLD_IN_A_MINUTE: usize = 60;
 /// Number of problems that people see.
 const SHOWN_MAX: usize = 20;
 /// A longer name is shown by its start.
 const NAME_MAX: usize = 120;
 
-/// What was met, and when.
+/// What was met, and what was told of it.
 #[derive(Default)]
-pub(crate) struct Unreadable(Mutex<QuickMap<String, Met>>);
+pub(crate) struct Unreadable(Mutex<Notes>);
+
+#[derive(Default)]
+struct Notes {
+    /// What was met lately.
+    met: QuickMap<String, Met>,
+    told: Told,
+}
 
 struct Met {
     at: Timestamp,
-    told_at: Timestamp,
     says: String,
+}
+
+/// What the log has named in the latest hour. It is bounded by the number of lines in an hour.
+#[derive(Default)]
+struct Told {
+    /// When each thing was named, by its hash.
+    at: QuickMap<u64, Timestamp>,
+    /// When the minute began in which lines are counted, and how many it has.
+    minute: Timestamp,
+    lines: usize,
+}
+
+impl Told {
+    /// Notes that the log names a thing now. Returns `false` if it must not.
+    fn note(&mut self, thing: &str, now: Timestamp) -> bool {
+        let is_old = |at: Timestamp| now < at || now.since(at) >= TOLD_AGAIN_AFTER;
+        let hash = self.at.hasher().hash_one(thing);
+        if self.at.get(&hash).is_some_and(|at| !is_old(*at)) {
+            return false;
+        }
+        if now < self.minute || now.since(self.minute) >= A_MINUTE {
+            (self.minute, self.lines) = (now, 0);
+            self.at.retain(|_, at| !is_old(*at));
+        }
+        let may_tell = self.lines < TOLD_IN_A_MINUTE;
+        if may_tell {
+            self.lines += 1;
+            self.at.insert(hash, now);
+        }
+        may_tell
+    }
 }
 
 impl Unreadable {
     /// Notes that a thing was met, and what is to be said of it. Returns whether the log is to say it now.
     fn note(&self, thing: &str, says: &str, now: Timestamp) -> bool {
-        let mut met = self.lock();
-        if let Some(known) = met.get_mut(thing) {
-            let is_news = now.since(known.told_at) >= TOLD_AGAIN_AFTER;
-            known.at = now;
-            if is_news {
-                known.told_at = now;
-            }
-            return is_news;
-        }
+        let Notes { met, told } = &mut *self.lock();
         if met.len() >= REMEMBERED_MAX {
             met.retain(|_, met| now.since(met.at) < SHOWN_FOR);
         }
-        let has_room = met.len() < REMEMBERED_MAX;
-        if has_room {
-            met.insert(thing.to_owned(), Met { at: now, told_at: now, says: says.to_owned() });
+        if let Some(known) = met.get_mut(thing) {
+            known.at = now;
+        } else if met.len() < REMEMBERED_MAX {
+            met.insert(thing.to_owned(), Met { at: now, says: says.to_owned() });
         }
-        has_room
+        told.note(thing, now)
     }
 
     /// What was met lately, for people.
     pub(crate) fn problems(&self, now: Timestamp) -> Vec<String> {
-        let met = self.lock();
-        let mut lately: Vec<(&String, &Met)> = met.iter().filter(|(_, met)| now.since(met.at) < SHOWN_FOR).collect();
+        let notes = self.lock();
+        let mut lately: Vec<(&String, &Met)> = notes.met.iter().filter(|(_, met)| now.since(met.at) < SHOWN_FOR).collect();
         lately.sort_unstable_by_key(|(thing, _)| *thing);
         lately.into_iter().take(SHOWN_MAX).map(|(_, met)| met.says.clone()).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, QuickMap<String, Met>> {
+    fn lock(&self) -> MutexGuard<'_, Notes> {
         // No code under this lock can panic half way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -167,10 +201,16 @@ mod tests {
     #[test]
     fn a_flood_of_things_is_told_in_part_and_remembered_in_part() {
         let unreadable = Unreadable::default();
-        let told = (0..100_000).filter(|number| unreadable.note(&format!("the key {number}"), "junk", at(0))).count();
-        assert_eq!((told, unreadable.lock().len()), (REMEMBERED_MAX, REMEMBERED_MAX));
-        assert_eq!(unreadable.problems(at(0)).len(), SHOWN_MAX);
-        assert!(unreadable.note("the key a", "junk", at(60)), "room is made for what is met later");
+        let meet_all = |second| (0..5_000).filter(|number| unreadable.note(&format!("the key {number}"), "junk", at(second))).count();
+        assert_eq!(meet_all(0), TOLD_IN_A_MINUTE);
+        assert_eq!((meet_all(15), meet_all(30), meet_all(59)), (0, 0, 0));
+        assert_eq!(unreadable.lock().met.len(), REMEMBERED_MAX);
+        assert_eq!(unreadable.problems(at(59)).len(), SHOWN_MAX);
+        assert_eq!((meet_all(60), meet_all(120)), (TOLD_IN_A_MINUTE, TOLD_IN_A_MINUTE), "others in later minutes");
+        (3..60).for_each(|minute| assert_eq!(meet_all(60 * minute), TOLD_IN_A_MINUTE, "none twice in an hour"));
+        assert_eq!(unreadable.lock().told.at.len(), 60 * TOLD_IN_A_MINUTE);
+        assert!(unreadable.note("the key a", "junk", at(2 * 3_600)), "room is made for what is met later");
+        assert_eq!(unreadable.lock().told.at.len(), 1);
     }
 
     #[test]

@@ -127,6 +127,10 @@ async fn functions_of_living_masters_go_on_and_everything_heals() {
         store.locks(&query).await.expect("a list without those that cannot be read");
         store.limits(&LimitQuery { prefix: String::new(), after: None, limit: 10 }).await.expect("the same");
         store.batchers().await.expect("the same");
+        for number in 0..20 {
+            let dropped = store.drop_dead(&call_id(&format!("never-{number}"))).await;
+            assert!(dropped.is_err(), "whether there is such a call is not known: {dropped:?}");
+        }
         let begun = now();
         let refused = rig.submit(&format!("{waits}x"), lost[0], seconds(60)).await;
         assert!(refused.is_err() && now() - begun < seconds(10), "{refused:?}");

@@ -387,11 +387,36 @@ async fn data_of_an_earlier_format_is_refused_and_left_alone() {
         RedisStore::open_by_clock(other, Arc::new(VirtualClock::new())).await.expect("another prefix is free");
     }
     let server = RedisServer::start();
-    server.cli(&["SET", "towpath:format", "9"]);
-    let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
-    let refused =
-        RedisStore::open_by_clock(options, Arc::new(VirtualClock::new())).await.expect_err("it is of a later version").to_string();
-    assert!(refused.contains("format 9"), "{refused}");
+    // Locks and permits are written in another way since 3.
+    for format in ["3", "9"] {
+        server.cli(&["SET", "towpath:format", format]);
+        let options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+        let refused =
+            RedisStore::open_by_clock(options, Arc::new(VirtualClock::new())).await.expect_err("it is of another version").to_string();
+        assert!(refused.contains(&format!("format {format}")) && refused.contains("another prefix"), "{refused}");
+    }
+}
+
+/// A server before Redis 7 looks only at each write of a script whether it may be made.
+#[test]
+fn what_a_server_refuses_from_the_first_write_on_is_not_in_doubt() {
+    let server = RedisServer::start();
+    let section = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("lua/calls/section.lua");
+    let section = std::fs::read_to_string(section).expect("the script is there");
+    let run = |code: &str, written: bool| {
+        let script = format!(
+            "local find, sub = string.find, string.sub
+             {section}
+             local reply = run_section(function() has_written = {written}; error({{ err = '{code} says the server' }}) end)
+             return {{ reply and reply[1] or 'refused', refused and refused.err or '' }}"
+        );
+        server.cli(&["EVAL", &script, "0"]).trim().replace('\n', ": ")
+    };
+    for code in ["READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN"] {
+        assert_eq!([false, true].map(|written| run(code, written)), [(); 2].map(|()| format!("refused: {code} says the server")));
+    }
+    assert_eq!([false, true].map(|written| run("OOM", written)), ["refused: OOM says the server", "X"]);
+    assert_eq!([false, true].map(|written| run("WRONGTYPE", written)), ["T", "X"]);
 }
 
 planted::planted! {

@@ -5,11 +5,13 @@ mod planted;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_conformance::words::{SubmitWords, call_id, definition, function, new_call, seconds, worker_id};
+use towpath_conformance::words::{SubmitWords, call_id, definition, failed, function, new_call, seconds, worker_id};
 use towpath_core::call::CallState;
 use towpath_core::clock::VirtualClock;
 use towpath_core::inspect::{CallFilter, PageRequest};
-use towpath_core::store::{CallStore, ClaimCalls, ClaimFunction, Delivery, InspectStore, RegistryStore, StoreError};
+use towpath_core::store::{
+    CallStore, ClaimCalls, ClaimFunction, CompleteCalls, Delivery, InspectStore, RegistryStore, Retention, StoreError, TimerStore,
+};
 use towpath_core::worker::{Offer, RegisterWorker};
 use towpath_redis::{RedisOptions, RedisStore};
 use towpath_redis_testing::{RedisServer, until};
@@ -106,6 +108,71 @@ async fn a_waiting_claim_with_an_impossible_lease_makes_no_call_unreadable() {
     assert!([CallState::Queued, CallState::Running].contains(&view.call.state));
     let delivered = tokio::time::timeout(SOON, waits).await.expect("the claim is served").expect("it does not panic");
     assert_eq!(delivered.expect("the server is up").len(), 1, "a notification has served it");
+}
+
+/// A store on which calls of some functions have become dead letters, in this order, a second apart.
+async fn with_dead_letters(letters: &[(&str, &str)]) -> (RedisServer, RedisStore, VirtualClock) {
+    let (server, clock) = (RedisServer::start(), VirtualClock::new());
+    let store = open(&server, &clock).await;
+    for (id, name) in letters {
+        let mut once = definition(name);
+        once.retry.max_attempts = 1;
+        store.define(once).await.expect("the server is up");
+        store.submit(new_call(id, name).timeout(seconds(600))).await.expect("the server is up");
+        let functions = [ClaimFunction { function: function(name), max: 1 }].into();
+        let one = store.claim(ClaimCalls { functions, ..want(1, Duration::ZERO) }).await.expect("the server is up").remove(0);
+        let fails = CompleteCalls::one(worker_id("w1"), one.id, failed("busy"));
+        store.complete(fails).await.expect("the server is up");
+        clock.advance(seconds(1));
+    }
+    (server, store, clock)
+}
+
+/// The dead letters that are dropped because they are older than 100 seconds.
+async fn dropped(store: &RedisStore) -> Vec<String> {
+    let keep = Retention { dead_letters: Some(seconds(100)), audits: Some(seconds(100)), ..Retention::FOREVER };
+    let forgotten = store.forget_old(&keep, 10).await.expect("one thing in trouble stops no retention");
+    forgotten.dead_letters.iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_in_trouble_keeps_no_dead_letter_of_another() {
+    for odd in ["calls", "buckets", "dead"] {
+        let (server, store, clock) = with_dead_letters(&[("stays", "add"), ("goes", "sub")]).await;
+        server.cli(&["DEL", &key(odd)]);
+        server.cli(&["SET", &key(odd), "junk"]);
+        server.cli(&["SET", "towpath:lock:audit", "junk"]);
+        clock.advance(seconds(100));
+        assert_eq!(dropped(&store).await, ["goes"], "beside {odd}");
+        let problems = store.probe().await.expect("the server is up").problems.join("\n");
+        assert!(problems.contains(&key(odd)), "{problems}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_cannot_be_read_or_names_nothing_keeps_no_dead_letter() {
+    let (server, store, clock) = with_dead_letters(&[("old", "add"), ("younger", "add")]).await;
+    server.cli(&["HSET", &key("calls"), "odd", "junk"]);
+    server.cli(&["ZADD", &key("dead"), "1", "odd", "2", "orphan", "3", "no name \n"]);
+    clock.advance(seconds(98));
+    assert_eq!(dropped(&store).await, ["old"], "the other is a second younger");
+    assert_eq!(server.cli(&["ZRANGE", &key("dead"), "0", "-1"]).trim(), "odd\nyounger", "lines that name nothing are gone");
+    clock.advance(seconds(1));
+    assert_eq!(dropped(&store).await, ["younger"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_score_that_is_no_sequence_spoils_no_later_one() {
+    let (server, store) = start().await;
+    store.submit(new_call("before", "add").timeout(seconds(600))).await.expect("the server is up");
+    for score in ["+inf", "9e15", "1e300"] {
+        server.cli(&["ZADD", &key("queue"), score, "junk"]);
+        let later = open(&server, &VirtualClock::new()).await;
+        later.submit(new_call(&format!("after-{score}"), "add").timeout(seconds(600))).await.expect("the server is up");
+        let sequence = server.cli(&["ZSCORE", &key("queue"), &format!("after-{score}")]).trim().parse::<f64>().expect("a score");
+        let before = server.cli(&["ZSCORE", &key("queue"), "before"]).trim().parse::<f64>().expect("a score");
+        assert!(before < sequence && sequence < before + 1e9, "{before} {sequence}");
+    }
 }
 
 planted::planted! {

@@ -82,6 +82,7 @@ local function write(k, group, ended, listed)
     order[n], order[n + 1] = ARGV[a + score], id
   end
   if bucket == '' then call('HSET', calls, unpack(records)) end
+  has_written = true
   if from > 0 and from <= LAST_OPEN and (to == 0 or to > LAST_OPEN) then redis.pcall('ZREM', KEYS[k + DEADLINES], unpack(ids)) end
   if from ~= to and from > 0 then redis.pcall('ZREM', KEYS[k + from], unpack(ids)) end
   if to > 0 then call('ZADD', KEYS[k + to], unpack(order)) end
@@ -118,7 +119,6 @@ local function apply(k, at, count, ended, listed)
     if group.commands > 0 then at = check_commands(at, group.commands) end
   end
   if #changed > 0 then return changed end
-  has_written = true
   for g = 1, count do write(k, groups[g], ended, listed) end
   return changed
 end

@@ -11,10 +11,10 @@ local function run_section(section, ...)
   local fine, reply = pcall(section, ...)
   if fine then return reply end
   local why = type(reply) == 'table' and reply.err or tostring(reply)
-  -- What the server refuses from the first write on: nothing was written by any section.
+  -- What the server refuses from the first write on: nothing was written by any section. With a full memory it refuses only writes that need more.
   for _, code in ipairs({ 'OOM', 'READONLY', 'MISCONF', 'NOREPLICAS', 'MASTERDOWN' }) do
     local at = find(why, code .. ' ', 1, true)
-    if at and not has_written then
+    if at and not (has_written and code == 'OOM') then
       refused = redis.error_reply(sub(why, at))
       return false
     end

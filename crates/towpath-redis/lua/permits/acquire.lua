@@ -17,8 +17,10 @@ local used, arrivals, high, silent_since = tonumber(x[1] or 0), tonumber(x[2] or
 if used > 0 and redis.call('ZCARD', P) == 0 then used = 0 end -- all of them lapsed unseen, and were swept
 local lease_end = redis.call('ZSCORE', P, lock_id)
 if lease_end then
-  local _, fence, cap = read_permit(redis.call('HGET', Q, lock_id))
-  return {'replayed', fence, tonumber(lease_end), cap, math.max(limit - used, 0)}
+  local row = redis.call('HGET', Q, lock_id) or ''
+  local _, fence, cap = read_permit(row)
+  if fence then return {'replayed', fence, tonumber(lease_end), cap, math.max(limit - used, 0)} end
+  drop(lock_id, row)
 end
 
 -- Walks the queue from its head: does everybody ahead fit, and then we? Does the head? Whoever is gone is dropped on the way.

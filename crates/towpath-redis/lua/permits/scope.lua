@@ -40,8 +40,9 @@ local function write_permit(lock_id, weight, fence, cap, lease, execution)
   redis.call('HSET', Q, lock_id, int(weight) .. ' ' .. int(fence) .. ' ' .. int(cap) .. ' ' .. int(lease) .. ' ' .. execution)
 end
 
+-- A row that cannot be read has no units.
 local function drop(lock_id, row)
-  redis.call('HINCRBY', X, 'u', int(-(read_permit(row))))
+  redis.call('HINCRBY', X, 'u', int(-(read_permit(row) or 0)))
   redis.call('HDEL', Q, lock_id)
   redis.call('ZREM', P, lock_id)
 end

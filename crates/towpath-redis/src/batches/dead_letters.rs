@@ -22,8 +22,12 @@ const AUDIT_KEPT: i64 = 1_000;
 
 /// So many entries that are not too old are passed before a list is left.
 const YOUNGER_PASSED: usize = 200;
-/// So many entries that are too old are removed at once.
+/// So many entries that are too old are removed by one sweep.
 const OLD_AT_ONCE: usize = 1_000;
+/// About this many bytes of them are in memory at once: an entry may have 16 MiB.
+const OLD_BYTES: usize = 8 * 1024 * 1024;
+/// A list is left when entries that stay have this many bytes.
+const PASSED_BYTES: usize = 64 * 1024 * 1024;
 
 /// Entries of some ids, in order of their arrival, and the part that has each.
 type Found = HashMap<BatchId, VecDeque<(usize, Entry)>>;
@@ -121,22 +125,46 @@ impl RedisStore {
         Ok(cleared)
     }
 
-    /// Removes what came here longer ago than that. The lists are in order of arrival, so that it stops where entries are younger; a few are
-    /// passed, for the clocks of those who wrote them may differ.
+    /// Removes what came here longer ago than that, a bounded number of bytes at a time.
     pub(super) async fn remove_old_letters(&self, places: &Places, keep: Duration) -> Result<u64, StoreError> {
         let since = Timestamp::from_millis(self.shared.now().as_millis().saturating_sub(millis(keep)));
-        let mut old = Vec::new();
-        for (part, place) in places.all().iter().enumerate() {
-            let (mut reader, mut younger) = (Reader::forwards(self, place), 0);
-            while younger < YOUNGER_PASSED && old.len() < OLD_AT_ONCE && reader.head(None).await?.is_some() {
-                let Some(entry) = reader.take() else { break };
-                match entry.letter.at {
-                    Some(at) if at < since => old.push((part, entry.raw)),
-                    _ => younger += 1,
-                }
+        let (mut found, mut removed) = (0, 0);
+        while found < OLD_AT_ONCE {
+            let old = self.old_letters(places, since, OLD_AT_ONCE - found).await?;
+            let is_last = bytes_of(&old) < OLD_BYTES;
+            found += old.len();
+            removed += self.remove_entries(places, &old).await?.into_iter().filter(|removed| *removed).count() as u64;
+            if is_last {
+                break;
             }
         }
-        Ok(self.remove_entries(places, &old).await?.into_iter().filter(|removed| *removed).count() as u64)
+        Ok(removed)
+    }
+
+    /// The first entries that came before this instant. The lists are in order of arrival, so that it stops where entries are younger; a few are
+    /// passed, for the clocks of those who wrote them may differ. An entry that does not say when it came says nothing about those behind it.
+    async fn old_letters(&self, places: &Places, since: Timestamp, most: usize) -> Result<Vec<(usize, Bytes)>, StoreError> {
+        let (mut old, mut bytes) = (Vec::new(), 0);
+        for (part, place) in places.all().iter().enumerate() {
+            let (mut reader, mut younger, mut passed) = (Reader::forwards(self, place), 0, 0);
+            while younger < YOUNGER_PASSED && passed < PASSED_BYTES && old.len() < most && bytes < OLD_BYTES {
+                let Some(entry) = reader.head(None).await?.is_some().then(|| reader.take()).flatten() else { break };
+                match entry.letter.at {
+                    Some(at) if at < since => {
+                        bytes += entry.raw.len();
+                        old.push((part, entry.raw));
+                        continue;
+                    }
+                    Some(_younger) => younger += 1,
+                    None => {
+                        let says = "it does not say when it came, so it stays until a person drops it";
+                        self.shared.pass_over(&place.keys.dead, &entry.raw, says);
+                    }
+                }
+                passed += entry.raw.len();
+            }
+        }
+        Ok(old)
     }
 
     async fn remove_entries(&self, places: &Places, entries: &[(usize, Bytes)]) -> Result<Vec<bool>, StoreError> {
@@ -226,6 +254,10 @@ impl RedisStore {
             }
         }
     }
+}
+
+fn bytes_of(entries: &[(usize, Bytes)]) -> usize {
+    entries.iter().map(|(_, raw)| raw.len()).sum()
 }
 
 fn read_replayed(reply: &Value, otherwise: ReplayReply) -> Result<ReplayReply, StoreError> {

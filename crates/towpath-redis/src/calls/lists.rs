@@ -13,7 +13,7 @@ use towpath_core::store::StoreError;
 
 use super::partition::Partition;
 use super::record::Record;
-use super::timer_lists::{Place, TimerPlace, only_timers};
+use super::walk::{Place, WalkPlace};
 use crate::registry::reply::command;
 use crate::script::{Args, BRIEF};
 use crate::store::RedisStore;
@@ -40,8 +40,8 @@ struct Newest<'a> {
     looked: usize,
     /// Of some function, calls with a lower sequence were not looked at.
     cut: Option<u64>,
-    /// Running and delayed calls are so many that they are listed behind the others.
-    without_timers: bool,
+    /// A walk has shown the others.
+    only_ended: bool,
 }
 
 impl Newest<'_> {
@@ -78,16 +78,14 @@ impl RedisStore {
         let limit = page.limit.min(PageRequest::LIMIT_MAX) as usize;
         let mut partitions = self.all_partitions().await?;
         partitions.retain(|partition| is_meant(partition, filter));
-        let place = Place::read(page.after);
-        let (below, timers_follow) = match place {
-            Place::InTimers(from) => return self.list_timers(&partitions, filter, from, limit).await,
-            Place::Below { sequence, timers_follow } => (sequence, timers_follow || self.has_many_timers(&partitions, filter).await),
+        let (below, only_ended) = match Place::read(page.after) {
+            Place::InWalk(from) => return self.walk_calls(partitions, filter, from, limit).await,
+            Place::Below { only_ended: false, .. } if self.has_many_timers(&partitions, filter).await => {
+                return self.walk_calls(partitions, filter, WalkPlace::FIRST, limit).await;
+            }
+            Place::Below { sequence, only_ended } => (sequence, only_ended),
         };
-        if timers_follow && only_timers(filter) {
-            return self.list_timers(&partitions, filter, TimerPlace::FIRST, limit).await;
-        }
-        let mut newest =
-            Newest { filter, limit: limit + 1, below, found: BTreeMap::new(), looked: 0, cut: None, without_timers: timers_follow };
+        let mut newest = Newest { filter, limit: limit + 1, below, found: BTreeMap::new(), looked: 0, cut: None, only_ended };
         let mut unreached = Vec::new();
         for partition in &partitions {
             match self.collect(partition, &mut newest).await {
@@ -111,12 +109,8 @@ impl RedisStore {
         } else {
             self.with_payloads(found, next).await?
         };
-        if !timers_follow {
-            return Ok(page);
-        }
-        let next =
-            page.next.map_or(Place::InTimers(TimerPlace::FIRST), |sequence| Place::Below { sequence: Some(sequence), timers_follow });
-        Ok(Page { next: Some(next.write()), ..page })
+        let next = page.next.map(|sequence| Place::Below { sequence: Some(sequence), only_ended }.write());
+        Ok(Page { next, ..page })
     }
 
     /// Reads the payloads of what was found one by one, until they are many bytes.
@@ -141,32 +135,41 @@ impl RedisStore {
 
     /// Adds the newest calls of a partition that the filter means.
     async fn collect(&self, partition: &Arc<Partition>, newest: &mut Newest<'_>) -> Result<(), StoreError> {
+        if !newest.only_ended {
+            self.collect_open(partition, newest).await?;
+        }
+        if !means_ended(newest.filter) {
+            return Ok(());
+        }
+        let keys = &partition.keys;
+        let mut buckets = Cmd::new();
+        buckets.arg("ZRANGE").arg(&keys.buckets).arg(0).arg(-1);
+        for bucket in value::array("ZRANGE", self.shared.link.ask(&buckets).await?)? {
+            let bucket = value::text(&bucket).unwrap_or_default();
+            let (list, ended) = (format!("{}{bucket}", keys.listed), format!("{}{bucket}", keys.ended));
+            self.collect_by_sequence(partition, &list, &ended, newest).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds the newest open calls and dead letters.
+    async fn collect_open(&self, partition: &Arc<Partition>, newest: &mut Newest<'_>) -> Result<(), StoreError> {
         let (keys, filter) = (&partition.keys, newest.filter);
-        let means = |state: CallState| filter.states.is_empty() || filter.states.contains(&state);
-        if means(CallState::Queued) {
+        if means(filter, CallState::Queued) {
             self.collect_by_sequence(partition, &keys.queue, &keys.calls, newest).await?;
             self.collect_by_sequence(partition, &keys.exported, &keys.calls, newest).await?;
         }
-        if means(CallState::Dead) {
+        if means(filter, CallState::Dead) {
             self.collect_by_sequence(partition, &keys.dead, &keys.calls, newest).await?;
         }
         for (state, key) in [(CallState::Running, &keys.running), (CallState::Delayed, &keys.delayed)] {
-            if means(state) && !newest.without_timers {
+            if means(filter, state) {
                 self.collect_all(partition, key, newest).await?;
             }
         }
         // Calls past their deadline have left the queue before their timer ends them.
-        if means(CallState::Queued) {
+        if means(filter, CallState::Queued) {
             self.collect_late(partition, newest).await?;
-        }
-        if CallState::ALL.iter().any(|state| state.has_ended() && *state != CallState::Dead && means(*state)) {
-            let mut buckets = Cmd::new();
-            buckets.arg("ZRANGE").arg(&keys.buckets).arg(0).arg(-1);
-            for bucket in value::array("ZRANGE", self.shared.link.ask(&buckets).await?)? {
-                let bucket = value::text(&bucket).unwrap_or_default();
-                let (list, ended) = (format!("{}{bucket}", keys.listed), format!("{}{bucket}", keys.ended));
-                self.collect_by_sequence(partition, &list, &ended, newest).await?;
-            }
         }
         Ok(())
     }
@@ -291,7 +294,16 @@ fn is_meant(partition: &Partition, filter: &CallFilter) -> bool {
         && filter.function.as_ref().is_none_or(|name| *name == partition.function.name)
 }
 
+/// Whether a filter means calls of this state.
+pub(super) fn means(filter: &CallFilter, state: CallState) -> bool {
+    filter.states.is_empty() || filter.states.contains(&state)
+}
+
+/// Whether a filter means ended calls that are no dead letters.
+pub(super) fn means_ended(filter: &CallFilter) -> bool {
+    CallState::ALL.iter().any(|state| state.has_ended() && *state != CallState::Dead && means(filter, *state))
+}
+
 pub(super) fn matches(view: &CallView, filter: &CallFilter) -> bool {
-    (filter.states.is_empty() || filter.states.contains(&view.call.state))
-        && filter.worker.as_ref().is_none_or(|worker| view.call.holder.as_ref() == Some(worker))
+    means(filter, view.call.state) && filter.worker.as_ref().is_none_or(|worker| view.call.holder.as_ref() == Some(worker))
 }

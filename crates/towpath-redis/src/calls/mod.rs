@@ -13,7 +13,7 @@
 //! | `hold` | what a worker does with a call it holds |
 //! | `find` | finds calls by their ids |
 //! | `ended` | where ended calls are kept until Redis expires them |
-//! | `lists`, `timer_lists` | lists for people; those of running and delayed calls where these are many |
+//! | `lists`, `walk` | lists for people; a walk through the records where running and delayed calls are many |
 //! | `remove` | removes a call whose record cannot be read |
 //! | `replay` | submits a dead letter's request again |
 //! | `waiters`, `replies` | how the end of a call reaches the tasks that wait for it |
@@ -39,10 +39,10 @@ pub(crate) mod replies;
 pub(crate) mod sections;
 pub(crate) mod submit;
 pub(crate) mod tail;
-mod timer_lists;
 mod unheard;
 pub(crate) mod waiters;
 pub(crate) mod waiting;
+mod walk;
 
 use async_trait::async_trait;
 use towpath_core::call::{CallCommand, CallReply};

@@ -1,6 +1,6 @@
 //! Removing a call whose record cannot be read: no worker can run it, no timer can end it, and only a person can tell that nobody needs it.
 
-use redis::Value;
+use redis::{Cmd, Value};
 use towpath_core::names::CallId;
 use towpath_core::store::StoreError;
 
@@ -8,6 +8,7 @@ use super::record::{PROGRESS, REQUEST, Record};
 use crate::registry::reply::{command, read};
 use crate::script::{Args, REMOVE};
 use crate::store::RedisStore;
+use crate::unreadable::is_odd;
 use crate::value;
 
 impl RedisStore {
@@ -17,13 +18,20 @@ impl RedisStore {
         partitions.extend(self.partitions_reserved_for(call_id).await?);
         // An id that a neighbour has written is reserved for no function.
         partitions.extend(self.all_partitions().await?);
-        let mut removed = false;
-        for partition in partitions {
+        let asks: Vec<Cmd> =
+            partitions.iter().map(|partition| command("HGET", &[partition.keys.calls.as_str(), call_id.as_str()])).collect();
+        let (mut removed, mut unreached) = (false, None);
+        for (partition, found) in partitions.iter().zip(self.shared.link.ask_apart(&asks).await) {
             let keys = &partition.keys;
-            let found =
-                self.shared.link.ask(&command("HGET", &[keys.calls.as_str(), call_id.as_str()])).await.and_then(read::<Option<Vec<u8>>>);
-            // A function in trouble has no record that could be removed.
-            let Some(record) = found.unwrap_or_default() else { continue };
+            let record = match found.and_then(read::<Option<Vec<u8>>>) {
+                Ok(record) => record,
+                // A key of another type has no record that could be removed. Of a function that cannot be reached nothing is known.
+                Err(error) => {
+                    unreached = unreached.or(Some(error).filter(|error| !is_odd(error)));
+                    None
+                }
+            };
+            let Some(record) = record else { continue };
             if Record::read(call_id, &record.clone().into()).is_ok() {
                 continue;
             }
@@ -40,6 +48,9 @@ impl RedisStore {
                 removed = true;
             }
         }
-        Ok(removed)
+        match unreached {
+            Some(error) if !removed => Err(error),
+            _ => Ok(removed),
+        }
     }
 }

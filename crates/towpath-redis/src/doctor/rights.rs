@@ -8,12 +8,13 @@ use crate::about::{self, is_about_rights, refusal};
 use crate::acl::{AclCommand, COMMANDS};
 use crate::link::Link;
 use crate::options::RedisOptions;
+use crate::store::secret_name;
 
 const GRANT: &str = "let an administrator run the line that `towpath doctor --print-acl` prints";
 
 /// Every command that is needed.
 pub(crate) async fn commands(link: &Link, options: &RedisOptions) -> Result<Check, StoreError> {
-    let (key, channel) = (format!("{}:probe:{{doctor}}", options.prefix), channel(options));
+    let (key, channel) = (format!("{}:probe:{{doctor-{}}}", options.prefix, secret_name()), channel(options));
     let mut refused = Vec::new();
     for command in COMMANDS {
         let Some(trial) = command.trial else { continue };
@@ -49,15 +50,9 @@ async fn is_refused(link: &Link, command: &AclCommand, trial: &str, key: &str, c
 
 /// The patterns of keys that every server needs, by removing one of each that is not there; and the channel, by listening to it.
 pub(crate) async fn keys(link: &Link, options: &RedisOptions) -> Result<Check, StoreError> {
-    let examples = [
-        "function:stream:towpath-doctor:nobody".to_owned(),
-        "function:response:towpath-doctor-nobody".to_owned(),
-        "function:meta:towpath-doctor:nobody".to_owned(),
-        "n8n-ratelimit-towpath-doctor-0".to_owned(),
-        format!("{}:calls:{{function:stream:towpath-doctor:nobody}}", options.prefix),
-        format!("{}:probe:{{doctor}}", options.prefix),
-    ];
-    let mut refused = out_of_reach(link, examples).await?;
+    let starts = ["function:stream:", "function:response:", "function:meta:", "n8n-ratelimit-"].map(str::to_owned);
+    let examples = starts.into_iter().chain(["calls:", "probe:"].map(|kind| format!("{}:{kind}", options.prefix)));
+    let mut refused = out_of_reach(link, examples.map(|start| Pattern::behind(&start))).await?;
     if let Err(error) = link.subscribed(&channel(options)).await {
         if !matches!(error, StoreError::Unavailable(StoreTrouble::NotAllowed(_))) {
             return Err(error);
@@ -73,8 +68,8 @@ pub(crate) async fn keys(link: &Link, options: &RedisOptions) -> Result<Check, S
 /// The patterns of keys of locks and of batches, which a server without either does not need.
 pub(crate) async fn keys_of_locks_and_batches(link: &Link, options: &RedisOptions) -> Result<Check, StoreError> {
     const NAME: &str = "keys of locks and batches";
-    let locks = ["n8n-lock-towpath-doctor".to_owned(), format!("{}:{{n8n-lock-towpath-doctor}}:s", options.prefix)];
-    let batches = ["queue", "batch", "dlq"].map(|kind| format!("{kind}:towpath-doctor-nobody"));
+    let locks = ["n8n-lock-".to_owned(), format!("{}:{{n8n-lock-", options.prefix)].map(|start| Pattern::behind(&start));
+    let batches = ["queue:", "batch:", "dlq:"].map(Pattern::behind);
     let (locks, batches) = (out_of_reach(link, locks).await?, out_of_reach(link, batches).await?);
     let lacks = [("locks", "which are refused", locks), ("batches", "which are neither gathered nor delivered", batches)];
     let lacks: Vec<String> = lacks
@@ -88,12 +83,24 @@ pub(crate) async fn keys_of_locks_and_batches(link: &Link, options: &RedisOption
     Ok(Check::fail(NAME, format!("this user cannot reach {}", lacks.join("; nor ")), GRANT))
 }
 
-/// Those of some keys that this user must not remove.
-async fn out_of_reach(link: &Link, keys: impl IntoIterator<Item = String>) -> Result<Vec<String>, StoreError> {
+/// A pattern of keys, and a key of it that no one else has: no person or program can guess its name.
+struct Pattern {
+    shown: String,
+    example: String,
+}
+
+impl Pattern {
+    fn behind(start: &str) -> Self {
+        Self { example: format!("{start}towpath-doctor-{}", secret_name()), shown: format!("{start}*") }
+    }
+}
+
+/// Those of some patterns of whose keys this user must not remove any.
+async fn out_of_reach(link: &Link, patterns: impl IntoIterator<Item = Pattern>) -> Result<Vec<String>, StoreError> {
     let mut refused = Vec::new();
-    for key in keys {
-        if about::permitted(link, Cmd::new().arg("DEL").arg(&key)).await?.is_none() {
-            refused.push(key);
+    for Pattern { shown, example } in patterns {
+        if about::permitted(link, Cmd::new().arg("DEL").arg(&example)).await?.is_none() {
+            refused.push(shown);
         }
     }
     Ok(refused)

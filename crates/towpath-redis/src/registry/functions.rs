@@ -9,6 +9,7 @@
 //! uses the first, so that a crash between two of them loses nothing; the next register or heartbeat of a worker completes the rest.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use redis::Value;
@@ -33,6 +34,8 @@ use crate::unreadable::{is_odd, of_key};
 const RUNNING_AT_ONCE: usize = 200;
 /// How many functions are looked at in one breath.
 const VIEWS_AT_ONCE: usize = 64;
+/// A clock is not set back by more than this.
+const CLOCK_SET_BACK: Duration = Duration::from_secs(24 * 3_600);
 
 /// Who offers a function, and how many of its calls at once by the store's count.
 pub(crate) struct Offered<'a> {
@@ -356,13 +359,14 @@ impl RedisStore {
     }
 
     /// Starts the count of changes, at 0 when no function is known, and the sequence: behind the calls that wait, also when the clock was set
-    /// back since they were submitted.
+    /// back since they were submitted, by up to a day. A later score is none that a process of ours has written.
     pub(crate) async fn look_for_functions(&self) -> Result<(), StoreError> {
+        let latest = (self.shared.now() + CLOCK_SET_BACK).as_millis().saturating_mul(1_000).to_string();
         let mut ask = Vec::new();
         for function in self.functions_in_set().await? {
             let keys = self.shared.keys.function(&function);
             ask.push(command("HEXISTS", &[keys.definition.as_str(), "definition"]));
-            ask.push(command("ZREVRANGEBYSCORE", &[keys.queue.as_str(), "+inf", "-inf", "WITHSCORES", "LIMIT", "0", "1"]));
+            ask.push(command("ZREVRANGEBYSCORE", &[keys.queue.as_str(), latest.as_str(), "-inf", "WITHSCORES", "LIMIT", "0", "1"]));
         }
         let mut replies = self.shared.link.ask_apart(&ask).await.into_iter();
         while let (Some(is_known), Some(latest)) = (replies.next(), replies.next()) {

@@ -1,5 +1,7 @@
 //! Dead letters in a list that others change between two pages.
 
+use std::time::Duration;
+
 use towpath_conformance::words::{batch_id, unreadable};
 use towpath_core::batch::BatcherId;
 use towpath_core::clock::Clock;
@@ -71,4 +73,23 @@ async fn nothing_is_left_out_when_letters_come_and_go_between_two_pages() {
         assert!(expected.all(|id| seen.contains(id)), "newest first: {newest_first}");
     }
     assert_eq!(store.dead_letter(&of, &batch_id("never")).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn old_letters_are_removed_behind_entries_that_do_not_say_when_they_came() {
+    let rig = Rig::start();
+    let (store, of) = (rig.store().await, input_contour());
+    let junk: Vec<String> = (0..LETTERS).map(|number| format!("junk {number}")).collect();
+    rig.cli(&["RPUSH", "dlq:input_contour"].into_iter().chain(junk.iter().map(String::as_str)).collect::<Vec<_>>());
+    // More than is in memory at once.
+    for number in 0..12 {
+        let letter = unreadable(&of, &"x".repeat(1024 * 1024), Some(number), rig.clock.now());
+        store.dead_letter_add(&of, letter, None).await.expect("the server is there");
+    }
+    rig.clock.advance(Duration::from_secs(100));
+    store.dead_letter_add(&of, unreadable(&of, "{oops", Some(99), rig.clock.now()), None).await.expect("the server is there");
+    let keep = Some(Duration::from_secs(50));
+    assert_eq!(store.batch_sweep(&of, keep).await.expect("the server is there").dead_removed, 12);
+    assert_eq!(rig.cli(&["LLEN", "dlq:input_contour"]), (LETTERS + 1).to_string(), "what is younger or unreadable stays");
+    assert_eq!(store.batch_sweep(&of, keep).await.expect("the server is there").dead_removed, 0);
 }

@@ -3,7 +3,7 @@
 use towpath_core::inspect::LockQuery;
 use towpath_core::lock::{AcquireReply, BusyWith};
 use towpath_core::names::LockId;
-use towpath_core::permit::{AcquirePermit, PermitKind};
+use towpath_core::permit::{AcquirePermit, PermitKind, PermitReply};
 use towpath_core::store::{InspectStore, LockStore, StoreError, StoreTrouble};
 use towpath_redis::{acl_options, acl_rule};
 
@@ -37,6 +37,23 @@ async fn a_key_of_another_type_is_named_and_left_as_it_is() {
     assert!(corrupt(store.permit_acquire(permit()).await).contains("towpath:{sem:s}:p"));
     assert_eq!(rig.cli(&["GET", "towpath:{sem:s}:p"]), "text");
     granted(&store, want("s", "b")).await;
+}
+
+#[tokio::test]
+async fn a_permit_whose_row_cannot_be_read_keeps_no_other_from_its_own() {
+    let rig = Rig::start();
+    let store = rig.store().await;
+    let permit = |who: &str| AcquirePermit::new(PermitKind::Semaphore, scope("s"), LockId::new(who).expect("a lock id"), 2);
+    let is_granted = |reply| matches!(reply, Ok(PermitReply::Granted(_)));
+    for row in ["junk", "1 2 3 execution", ""] {
+        // One that is over, and one that is held.
+        rig.cli(&["ZADD", "towpath:{sem:s}:p", "1", "over", "99999999999999", "held"]);
+        rig.cli(&["HSET", "towpath:{sem:s}:q", "over", row, "held", row]);
+        assert!(is_granted(store.permit_acquire(permit("a")).await), "{row:?}");
+        assert_eq!(rig.cli(&["HEXISTS", "towpath:{sem:s}:q", "over"]), "0", "{row:?}");
+        assert!(is_granted(store.permit_acquire(permit("held")).await), "it is granted anew: {row:?}");
+        rig.cli(&["FLUSHALL"]);
+    }
 }
 
 #[tokio::test]
