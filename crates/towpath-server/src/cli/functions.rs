@@ -20,7 +20,7 @@ Examples:
   towpath functions show add      parameters, retries and limits of one
   towpath functions define mail --target https://example.org/hooks/mail
                                   the server posts each call there
-  towpath functions forget mail   once it has no worker, no open call and no dead letter";
+  towpath functions forget mail   without workers, open calls, dead letters";
 
 /// List, show, define or forget functions
 #[derive(Args, Debug)]
