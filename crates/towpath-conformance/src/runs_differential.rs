@@ -54,7 +54,7 @@ macro_rules! runs_differential {
 const REACHED: [&str; 9] =
     ["Completed", "Failed", "Cancelled", "Terminated", "Waiting", "Blocked", "Delayed", "generation", "has_facts: true"];
 
-/// Runs the operations of so many seeds and says where the stores part, or what was never reached.
+/// Runs the operations of `seeds` seeds and says where the stores part, or what was never reached.
 pub async fn check(backend: &dyn Backend, seeds: u64, operations: usize) -> Result<(), String> {
     let mut reached = BTreeSet::new();
     for seed in 0..seeds {

@@ -123,7 +123,7 @@ pub fn waits_for_timers() -> Then {
     Then::Park { wait: WaitSet::default() }
 }
 
-/// The run waits for so many children of one step.
+/// The run waits for `open` children of one step.
 pub fn waits_for_children(group: u8, open: u32) -> Then {
     let groups = [(step(group), Group { open, fail_fast: false })].into();
     Then::Park { wait: WaitSet { groups, ..WaitSet::default() } }

@@ -11,7 +11,7 @@ use super::{Durability, StoreError};
 use crate::lock::Fence;
 use crate::names::{BuildId, EventName, Reference, WorkerId};
 use crate::payload::Payload;
-use crate::run::{Commit, Committed, Entry, Fact, Run, RunId, RunPlace, RunState};
+use crate::run::{ChildStart, Commit, Committed, Entry, Fact, Parent, Run, RunId, RunPlace, RunState};
 use crate::time::Timestamp;
 
 /// One page of facts has this many at most.
@@ -56,17 +56,17 @@ pub trait RunStore: Send + Sync {
     /// A worker of this build serves these places: runs that did not fit another build are ready again. Returns how many.
     async fn register_build(&self, build: &BuildId, places: &[RunPlace]) -> Result<u64, StoreError>;
 
-    /// Sends stored posts to their runs, at most so many. Returns how many have arrived, or never can. Posts to one run keep their order: if
+    /// Sends stored posts to their runs, at most `limit`. Returns how many have arrived, or never can. Posts to one run keep their order: if
     /// one is refused for now (a full inbox), all posts to that run wait, and no other does. After [`POST_KEPT_FOR`] it is given up.
     async fn send_posts(&self, limit: u32) -> Result<u64, StoreError>;
 
-    /// Fires timers of runs that are due, at most so many. Returns how many were fired, and when the next one is due.
+    /// Fires timers of runs that are due, at most `limit`. Returns how many were fired, and when the next one is due.
     async fn fire_runs(&self, limit: u32) -> Result<FiredRuns, StoreError>;
 
     /// A run, with its reference and how it ended.
     async fn run(&self, run_id: &RunId) -> Result<Option<RunView>, StoreError>;
 
-    /// Entries of the journal of the run's present generation, from this number on, at most so many bytes, and at least one entry if there is
+    /// Entries of the journal of the run's present generation, from this number on: at most `bytes_max` bytes, and at least one entry if there is
     /// one.
     async fn journal(&self, run_id: &RunId, from: u64, bytes_max: usize) -> Result<Vec<JournalEntry>, StoreError>;
 
@@ -347,6 +347,26 @@ pub struct JournalEntry {
 /// ```
 pub fn end_without_code(out: &'static str, reason: &str) -> Payload {
     Payload::from_json(serde_json::json!({ "out": out, "reason": reason }).to_string())
+}
+
+impl StartRun {
+    /// The start of a child, and the run that waits for it.
+    pub fn of_child(child: ChildStart) -> (Self, Parent) {
+        let start = Self {
+            run_id: child.run_id,
+            place: child.place,
+            begin: child.begin,
+            input_hash: Arc::from(""),
+            reference: None,
+            on_conflict: OnConflict::Refuse,
+            reuse: Reuse::Never,
+            delay: Duration::ZERO,
+            timeout: None,
+            retain: child.retain,
+            event: None,
+        };
+        (start, child.parent)
+    }
 }
 
 /// How long a post that was refused so many times waits.

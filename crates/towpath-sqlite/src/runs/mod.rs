@@ -8,7 +8,6 @@ pub(crate) use rows::{DUE_POSTS, FACTS, FORGET_EVENTS, JOURNAL};
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension};
 use towpath_core::names::BuildId;
@@ -27,7 +26,7 @@ use self::rows::StoredPost;
 use crate::trouble::{Moved, Trouble};
 use crate::writer::Tx;
 
-/// Every so many claims look at new runs first.
+/// One claim of this number looks at new runs first.
 const NEW_FIRST_EVERY: u64 = 8;
 /// So many runs are looked at in one transaction when a build registers, or beyond those that a worker asked for.
 const AT_ONCE: u32 = 256;
@@ -350,20 +349,8 @@ fn create_child(tx: &mut Tx<'_>, child: ChildStart) -> Moved<()> {
     if rows::load(tx.conn, &child.run_id)?.is_some() {
         return Ok(());
     }
-    let start = StartRun {
-        run_id: child.run_id,
-        place: child.place,
-        begin: child.begin,
-        input_hash: Arc::from(""),
-        reference: None,
-        on_conflict: OnConflict::Refuse,
-        reuse: Reuse::Never,
-        delay: Duration::ZERO,
-        timeout: None,
-        retain: child.retain,
-        event: None,
-    };
-    create(tx, &start, Some(child.parent))
+    let (start, parent) = StartRun::of_child(child);
+    create(tx, &start, Some(parent))
 }
 
 fn fire(tx: &mut Tx<'_>, limit: u32) -> Moved<FiredRuns> {

@@ -31,7 +31,7 @@ use super::{ModelStore, State};
 pub(super) use records::RunRecords;
 use records::{RunRecord, StoredPost};
 
-/// Every so many claims look at new runs first.
+/// One claim of this number looks at new runs first.
 const NEW_FIRST_EVERY: u64 = 8;
 
 #[async_trait]
@@ -338,20 +338,8 @@ impl RunRecords {
         if self.runs.contains_key(&child.run_id) {
             return;
         }
-        let start = StartRun {
-            run_id: child.run_id,
-            place: child.place,
-            begin: child.begin,
-            input_hash: Arc::from(""),
-            reference: None,
-            on_conflict: OnConflict::Refuse,
-            reuse: Reuse::Never,
-            delay: Duration::ZERO,
-            timeout: None,
-            retain: child.retain,
-            event: None,
-        };
-        self.create(start, Some(child.parent), now);
+        let (start, parent) = StartRun::of_child(child);
+        self.create(start, Some(parent), now);
     }
 
     /// All timers of open runs, the earliest first.
