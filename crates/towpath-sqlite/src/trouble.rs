@@ -53,6 +53,11 @@ impl Trouble {
         matches!(self.nothing_written(), StoreError::Unavailable(StoreTrouble::Full(_)))
     }
 
+    /// A page found no room and was not written as a whole. An index of the log that cannot grow is another matter: by then all pages are written.
+    pub(crate) fn is_short_write(&self) -> bool {
+        matches!(self, Self::Sqlite { code, .. } if code & 0xff == ffi::SQLITE_FULL)
+    }
+
     /// What the caller hears when certainly nothing was written.
     pub(crate) fn nothing_written(&self) -> StoreError {
         match self {

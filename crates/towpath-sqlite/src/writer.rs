@@ -382,21 +382,24 @@ impl Writer {
         }
         self.memory.was_full |= trouble.is_full();
         self.signals.stats.is_full.store(trouble.is_full(), Ordering::Relaxed);
-        if matches!(failed, Failed::InCommit(_)) && !self.is_certainly_undone() {
+        if matches!(failed, Failed::InCommit(_)) && !self.is_certainly_undone(trouble) {
             return StoreError::Unknown(format!("a commit failed: {trouble}"));
         }
         trouble.nothing_written()
     }
 
     /// A commit that failed may have left all its frames in the log, and after a crash they would count. Another commit overwrites the first of
-    /// them, and without it the others are not valid.
-    fn is_certainly_undone(&self) -> bool {
+    /// them, and without it the others are not valid. If both commits find the disk full, that is as certain: `SQLITE_FULL` is an incomplete write
+    /// of a frame, and the frame that makes a transaction count is written last; the second attempt either overwrote the first frame or found no
+    /// room for it, as the first attempt did.
+    fn is_certainly_undone(&self, trouble: &Trouble) -> bool {
         let overwrite = || -> Moved<()> {
             self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
             inspect::write_probe(&self.conn, self.clock.now())?;
             self.commit()
         };
-        let is_undone = self.broken.is_none() && overwrite().is_ok();
+        let is_undone =
+            self.broken.is_none() && overwrite().map_or_else(|second| trouble.is_short_write() && second.is_short_write(), |()| true);
         if !self.conn.is_autocommit() {
             // The next transaction says what is wrong if this fails, too.
             let _it_is_said_later = self.conn.execute_batch("ROLLBACK");

@@ -132,3 +132,28 @@ async fn a_probe_says_that_a_disk_without_a_byte_is_full_and_that_there_is_room_
     store.probe().await.unwrap();
     assert!(matches!(store.submit(call(1_000, 20_000)).await, Ok(Submitted::Accepted { .. })), "there is room again");
 }
+
+#[tokio::test]
+async fn every_call_that_a_disk_without_a_byte_refuses_has_certainly_left_nothing() {
+    let disk = SmallDisk::mount();
+    let options = OpenOptions { location: Location::Path(disk.path().join("data")), owner: "the test".to_owned(), renew_leases: false };
+    let store = SqliteStore::open(&options, Arc::new(VirtualClock::new())).unwrap();
+    store.define(FunctionDefinition::new(function())).await.unwrap();
+    fs::write(disk.path().join("filler"), vec![0_u8; 5 * 1024 * 1024]).unwrap_err();
+    let mut refused = 0;
+    // Small calls leave no room for a page beside the log, so the commit that would overwrite a failed one fails, too.
+    for number in 0..1_000 {
+        match store.submit(call(number, 100)).await {
+            Ok(_) => assert!(number < 999, "a full disk goes on taking calls"),
+            Err(error) => {
+                assert!(matches!(error, StoreError::Unavailable(StoreTrouble::Full(_))), "{error:?}");
+                assert!(store.call(&CallId::new(format!("call-{number}")).unwrap()).await.unwrap().is_none());
+                refused += 1;
+            }
+        }
+        if refused == 20 {
+            return;
+        }
+    }
+    panic!("only {refused} of 1,000 calls were refused");
+}

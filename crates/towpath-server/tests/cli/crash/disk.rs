@@ -52,7 +52,12 @@ fn a_full_disk_is_answered_507_loses_nothing_and_work_goes_on_when_there_is_room
         accepted.push(id);
         assert!(accepted.len() < 1_000, "three megabytes cannot hold a thousand calls of 20 kB");
     };
-    assert_eq!((refusal.0, &refusal.1["error"]["code"], &refusal.1["error"]["effect"]), (507, &"store_full".into(), &"none".into()));
+    assert_eq!(
+        (refusal.0, &refusal.1["error"]["code"], &refusal.1["error"]["effect"]),
+        (507, &"store_full".into(), &"none".into()),
+        "{}",
+        refusal.1
+    );
     assert!(refusal.1["error"]["message"].as_str().unwrap().contains("full"), "{}", refusal.1);
     all_there(&caller, &server.url, &accepted);
     let ready = wait_for("the server not to be ready", || caller.get(&server.url, "/readyz")); // an answer that is no JSON is "ready"
