@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use thiserror::Error;
 use towpath_core::clock::Clock;
-use towpath_core::store::{BatchSource, BatchStore, Durability, Store};
+use towpath_core::store::{BatchSource, BatchStore, Durability, RunStore, Store};
 pub(crate) use towpath_redis::doctor::Demand;
 pub use towpath_redis::doctor::{Check, Examination, Verdict};
 pub use towpath_redis::floor::{
@@ -60,6 +60,8 @@ pub(crate) struct OpenStore {
     pub(crate) store: Arc<dyn Store>,
     /// The same store, where it keeps batches.
     pub(crate) batches: Option<Arc<dyn BatchStore>>,
+    /// The same store, where it keeps runs of workflows.
+    pub(crate) runs: Option<Arc<dyn RunStore>>,
     /// The same store, where it has lists that old producers push to.
     pub(crate) source: Option<Arc<dyn BatchSource>>,
     /// The clock by which the store judges. Whoever compares an instant of the store's asks this one.
@@ -121,7 +123,9 @@ async fn open_embedded(url: &str, location: Location, wish: Wish) -> Result<Open
     let store = opened.map_err(|error| cannot(error.to_string()))?.map_err(|error| cannot(error.to_string()))?;
     let store = Arc::new(store);
     let batches: Arc<dyn BatchStore> = Arc::<SqliteStore>::clone(&store);
-    Ok(OpenStore { store: Arc::<SqliteStore>::clone(&store), batches: Some(batches), source: None, clock, closer: Some(Box::new(store)) })
+    let runs: Arc<dyn RunStore> = Arc::<SqliteStore>::clone(&store);
+    let (kept, batches, runs) = (Arc::<SqliteStore>::clone(&store), Some(batches), Some(runs));
+    Ok(OpenStore { store: kept, batches, runs, source: None, clock, closer: Some(Box::new(store)) })
 }
 
 async fn open_redis(mut options: RedisOptions, wish: Wish) -> Result<OpenStore, OpenError> {
@@ -143,7 +147,14 @@ async fn open_redis(mut options: RedisOptions, wish: Wish) -> Result<OpenStore, 
     let store = opened.map_err(unfit)?;
     let shared = Arc::new(store.clone());
     let (batches, source): (Arc<dyn BatchStore>, Arc<dyn BatchSource>) = (shared.clone(), shared.clone());
-    Ok(OpenStore { clock: store.clock(), store: shared, batches: Some(batches), source: Some(source), closer: Some(Box::new(store)) })
+    Ok(OpenStore {
+        clock: store.clock(),
+        store: shared,
+        batches: Some(batches),
+        runs: None,
+        source: Some(source),
+        closer: Some(Box::new(store)),
+    })
 }
 
 /// Looks at everything in a Redis that a URL names, and says what to do. `None`: the URL names another kind of store.

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use towpath_core::clock::Clock;
 use towpath_core::ids::Ids;
 use towpath_core::names::{RequestId, WaiterId};
-use towpath_core::store::{BatchSource, BatchStore, Durability, Retention, Store};
+use towpath_core::store::{BatchSource, BatchStore, Durability, Retention, RunStore, Store};
 
 use crate::batches::{Batches, KnownBatchers};
 use crate::call::Patience;
@@ -29,6 +29,7 @@ pub struct Towpath {
 
 struct Inner {
     store: Arc<dyn Store>,
+    runs: Option<Arc<dyn RunStore>>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     functions: Arc<FunctionCache>,
@@ -68,6 +69,11 @@ impl Towpath {
     /// The store itself, observed.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.inner.store
+    }
+
+    /// The store of workflow runs, if this store keeps any.
+    pub fn run_store(&self) -> Option<&Arc<dyn RunStore>> {
+        self.inner.runs.as_ref()
     }
 
     /// The clock that judges.
@@ -170,6 +176,7 @@ pub struct TowpathBuilder {
     retention: Option<Retention>,
     demand: Demand,
     batch_store: Option<Arc<dyn BatchStore>>,
+    run_store: Option<Arc<dyn RunStore>>,
     batch_source: Option<Arc<dyn BatchSource>>,
 }
 
@@ -241,6 +248,14 @@ impl TowpathBuilder {
         self
     }
 
+    /// The store that keeps runs of workflows beside a store that is open already: most often the same one. [`open`](Self::open) finds it by
+    /// itself.
+    #[must_use]
+    pub fn run_store(mut self, store: Arc<dyn RunStore>) -> Self {
+        self.run_store = Some(store);
+        self
+    }
+
     /// Where the lists of old producers are. It may be elsewhere than the store. Default: on the store, if that has lists.
     #[must_use]
     pub fn batch_source(mut self, source: Arc<dyn BatchSource>) -> Self {
@@ -251,8 +266,8 @@ impl TowpathBuilder {
     /// Uses a store that is open already. The store must judge by the same clock. Call it inside a Tokio runtime: loops start here.
     pub fn with_store(mut self, store: Arc<dyn Store>) -> Towpath {
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(SystemClock::new()));
-        let batches = self.batch_store.take();
-        self.start(OpenStore { store, batches, source: None, clock, closer: None })
+        let (batches, runs) = (self.batch_store.take(), self.run_store.take());
+        self.start(OpenStore { store, batches, runs, source: None, clock, closer: None })
     }
 
     fn start(self, open: OpenStore) -> Towpath {
@@ -271,6 +286,7 @@ impl TowpathBuilder {
         let switchboard = Switchboard::default();
         let inner = Inner {
             store,
+            runs: open.runs,
             clock,
             ids,
             functions,

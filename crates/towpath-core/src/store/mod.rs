@@ -27,8 +27,9 @@ pub use registry::{ConfigView, Heartbeat, PrepareParams, RegistryStore, SetConfi
 pub use retention::{Forgotten, Retention};
 pub use runs::{
     ClaimRuns, ClaimedRun, EVENT_KNOWN_FOR, EventSent, FACTS_BYTES_MAX, FACTS_MAX, FiredRuns, JournalEntry, NewEvent, OnConflict,
-    POST_AGAIN_AFTER, POST_AGAIN_MAX, POST_KEPT_FOR, Reuse, RunCommitted, RunRenewal, RunRequest, RunRequested, RunStore, RunView,
-    StartRun, Started, TakeOverRuns, TakenOver, end_without_code, event_of_start, post_again_after,
+    POST_AGAIN_AFTER, POST_AGAIN_MAX, POST_KEPT_FOR, RUNS_PAGE_MAX, Reuse, RunCommitted, RunFilter, RunPage, RunPageRequest, RunPlaceView,
+    RunRenewal, RunRequest, RunRequested, RunStore, RunView, StartRun, Started, TakeOverRuns, TakenOver, end_without_code, event_of_start,
+    post_again_after,
 };
 pub use timers::{Fired, TimerStore};
 

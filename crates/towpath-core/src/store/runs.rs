@@ -9,9 +9,9 @@ use async_trait::async_trait;
 
 use super::{Durability, StoreError};
 use crate::lock::Fence;
-use crate::names::{BuildId, EventName, Reference, WorkerId};
+use crate::names::{BuildId, EventName, Reference, Shard, WorkerId, WorkflowName, WorkflowVersion};
 use crate::payload::Payload;
-use crate::run::{ChildStart, Commit, Committed, Entry, Fact, Parent, Run, RunId, RunPlace, RunState};
+use crate::run::{BlockCause, ChildStart, Commit, Committed, Entry, Fact, Parent, Run, RunId, RunPlace, RunState};
 use crate::time::Timestamp;
 
 /// One page of facts has this many at most.
@@ -60,7 +60,8 @@ pub trait RunStore: Send + Sync {
     /// one is refused for now (a full inbox), all posts to that run wait, and no other does. After [`POST_KEPT_FOR`] it is given up.
     async fn send_posts(&self, limit: u32) -> Result<u64, StoreError>;
 
-    /// Fires timers of runs that are due, at most `limit`. Returns how many were fired, and when the next one is due.
+    /// Fires timers of runs that are due, at most `limit`. Returns how many were fired, and when the next timer or post is due.
+    /// [`due_before`](super::TimerStore::due_before) of the same store ends for these, too.
     async fn fire_runs(&self, limit: u32) -> Result<FiredRuns, StoreError>;
 
     /// A run, with its reference and how it ended.
@@ -78,6 +79,99 @@ pub trait RunStore: Send + Sync {
 
     /// Returns when the run has closed or is gone, or after this time.
     async fn run_closed(&self, run_id: &RunId, wait: Duration) -> Result<(), StoreError>;
+
+    /// Runs that this owner executes and for which something has come (a fact, a pause, an end) since this was asked last. Waits up to `wait`
+    /// for the first. A notification may be lost, and may come once too often: renewals say the same.
+    async fn runs_notified(&self, _owner: &WorkerId, _wait: Duration) -> Result<Vec<RunId>, StoreError> {
+        Err(StoreError::Unavailable(super::StoreTrouble::Other("this is not built yet".to_owned())))
+    }
+
+    /// The latest run that this reference was given to, if it can be read.
+    async fn run_referenced(&self, _workflow: &WorkflowName, _reference: &Reference) -> Result<Option<RunId>, StoreError> {
+        Err(StoreError::Unavailable(super::StoreTrouble::Other("this is not built yet".to_owned())))
+    }
+
+    /// Runs, those created last first. The list may be a moment old, and carries no payloads: `outcome` is `None`.
+    async fn runs(&self, _filter: &RunFilter, _page: RunPageRequest) -> Result<RunPage, StoreError> {
+        Err(StoreError::Unavailable(super::StoreTrouble::Other("this is not built yet".to_owned())))
+    }
+
+    /// How many runs each place has in each state, and since when the oldest ready one waits. For people: it may be a moment old.
+    async fn run_places(&self) -> Result<Vec<RunPlaceView>, StoreError> {
+        Err(StoreError::Unavailable(super::StoreTrouble::Other("this is not built yet".to_owned())))
+    }
+}
+
+/// Which runs are meant. Empty means all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    /// Only runs of this workflow.
+    pub workflow: Option<WorkflowName>,
+    /// Only runs of this version.
+    pub version: Option<WorkflowVersion>,
+    /// Only runs of this shard.
+    pub shard: Option<Shard>,
+    /// Only runs in one of these states.
+    pub states: Vec<RunState>,
+    /// Only runs that are blocked or back off for this cause.
+    pub cause: Option<BlockCause>,
+    /// Only children of this run.
+    pub parent: Option<RunId>,
+    /// Only runs with this reference.
+    pub reference: Option<Reference>,
+    /// Only runs created at this instant or later.
+    pub since: Option<Timestamp>,
+    /// Only runs created before this instant.
+    pub until: Option<Timestamp>,
+}
+
+impl RunFilter {
+    /// Whether a run belongs to the list.
+    pub fn takes(&self, view: &RunView) -> bool {
+        let run = &view.run;
+        self.workflow.as_ref().is_none_or(|workflow| *workflow == run.place.workflow)
+            && self.version.as_ref().is_none_or(|version| *version == run.place.version)
+            && self.shard.as_ref().is_none_or(|shard| run.place.shard.as_ref() == Some(shard))
+            && (self.states.is_empty() || self.states.contains(&run.state))
+            && self.cause.is_none_or(|cause| run.cause == Some(cause))
+            && self.parent.as_ref().is_none_or(|parent| run.parent.as_ref().is_some_and(|of| of.run_id == *parent))
+            && self.reference.as_ref().is_none_or(|reference| view.reference.as_ref() == Some(reference))
+            && self.since.is_none_or(|since| run.created_at >= since)
+            && self.until.is_none_or(|until| run.created_at < until)
+    }
+}
+
+/// Which page of a list of runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunPageRequest {
+    /// The creation and the id of the last run of the page before; `None` for the first page.
+    pub after: Option<(Timestamp, RunId)>,
+    /// At most this many, and at most [`RUNS_PAGE_MAX`].
+    pub limit: u32,
+}
+
+/// The largest page of runs that a store serves.
+pub const RUNS_PAGE_MAX: u32 = 200;
+
+/// A page of runs: by creation, the latest first, then by id. It may have fewer runs than were asked for, even none, and a next page all the same:
+/// a store looks at a bounded number of runs for one page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunPage {
+    /// The runs.
+    pub runs: Vec<RunView>,
+    /// Ask for the next page with this; `None` when this was the last.
+    pub next: Option<(Timestamp, RunId)>,
+}
+
+/// A place as people look at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunPlaceView {
+    /// Which place.
+    pub place: RunPlace,
+    /// How many runs it has in each state that has any, in the order of [`RunState::ALL`].
+    pub counts: Vec<(RunState, u64)>,
+    /// Since when its oldest ready run waits.
+    pub oldest_ready: Option<Timestamp>,
 }
 
 /// A run to start.
