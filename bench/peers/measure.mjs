@@ -1,4 +1,4 @@
-// Rounds of measurements, interleaved so that a machine that changes meanwhile favours nobody; the medians go into docs/benchmarks.md.
+// Rounds of measurements, interleaved so that a machine that changes meanwhile favours neither side; the medians go into docs/benchmarks.md.
 
 import { execFile } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -27,7 +27,7 @@ const seconds = options.quick ? 2 : Number(options.seconds);
 const lengthOf = (inFlight) => (Number(inFlight) >= DECISIVE ? seconds : Math.max(1, seconds / 4));
 
 const say = (text) => process.stderr.write(`${text}\n`);
-// Whoever takes this long has lost an answer and waits in vain.
+// A side that takes this long has lost an answer and waits in vain.
 const timeout = seconds * 4_000 + 900_000;
 let running;
 const run = async (program, args) => {

@@ -48,7 +48,7 @@ export class RedisServer {
   }
 }
 
-function freePort() {
+export function freePort() {
   return new Promise((resolve, reject) => {
     const listener = createServer().on('error', reject);
     listener.listen(0, '127.0.0.1', () => {

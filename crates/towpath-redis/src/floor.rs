@@ -14,6 +14,7 @@ mod caller;
 mod gauge;
 mod limiter;
 mod locks;
+mod runs;
 mod wire;
 mod worker;
 
@@ -22,6 +23,7 @@ pub use caller::FloorCaller;
 pub use gauge::{Gauge, Reading};
 pub use limiter::LimitFloor;
 pub use locks::LockFloor;
+pub use runs::RunFloor;
 pub use worker::FloorWorker;
 
 use redis::{Client, Connection};

@@ -53,7 +53,7 @@ fn world() -> String {
 
 fn hello_options() -> FunctionOptions {
     FunctionOptions::new("hello")
-        .description("Greets somebody.")
+        .description("Greets a person by name.")
         .parameters(json!([{ "name": "name", "type": "string", "default": "world", "description": "Whom to greet" }]))
 }
 

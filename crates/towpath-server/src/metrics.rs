@@ -1,4 +1,4 @@
-//! What Prometheus gets to see. Counters rise as things happen; what stands in the store is read when somebody asks.
+//! What Prometheus gets to see. Counters rise as things happen; what stands in the store is read at each scrape.
 
 mod batches;
 mod streams;
@@ -172,7 +172,7 @@ impl Metrics {
         registry.register("backlog", "Calls that wait for a worker or for their next attempt", self.backlog.clone());
         registry.register("running", "Calls that workers hold", self.running.clone());
         registry.register("parked", "Running calls that wait for a nested call", self.parked.clone());
-        registry.register("dead_letters", "Calls that were given up and wait for somebody to deal with them", self.dead.clone());
+        registry.register("dead_letters", "Calls that were given up and wait to be replayed or dropped", self.dead.clone());
         registry.register("healthy_workers", "Workers heard of in the last 30 seconds", self.healthy_workers.clone());
         let help = "How long the longest-waiting queued call has waited";
         registry.register("oldest_queued_seconds", help, self.oldest_queued_seconds.clone());
@@ -266,7 +266,7 @@ impl Metrics {
 
     fn set_gauges(&self, functions: &[FunctionView], now: Timestamp) {
         for gauges in [&self.backlog, &self.running, &self.parked, &self.dead, &self.healthy_workers] {
-            gauges.clear(); // a function that was forgotten must not stand there for ever
+            gauges.clear(); // a function that was forgotten must not stand there forever
         }
         self.oldest_queued_seconds.clear();
         self.streams.set(functions, now);

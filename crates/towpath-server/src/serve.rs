@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::push::{Poster, Pushed, Supervisor, WebhookSecret, keep_secret};
 use crate::settings::{RefusedSettings, Settings};
 
-/// Whoever is given up while waiting has so long to be told.
+/// A request that is given up while it waits is answered within this time.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 const WARN_EVERY: Duration = Duration::from_secs(60);
 const SECRET_FILE: &str = "webhook-secret";

@@ -66,7 +66,7 @@ impl Host {
         }
     }
 
-    /// When to ask again; `None`: now. Whoever may ask while the breaker is open is the probe: the next has to wait.
+    /// When to ask again; `None`: now. The request that may go while the breaker is open is the probe: the next one has to wait.
     fn wait_for_probe(&self, now: Timestamp) -> Option<Timestamp> {
         let mut breaker = lock(&self.breaker);
         match breaker.probe_at {

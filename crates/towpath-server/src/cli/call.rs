@@ -18,7 +18,7 @@ use super::{ids, json_text, nested, outcome, time, words};
 
 /// A waited call's time to live, unless told otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Somebody waits for the outcome, so it need not be kept for a day.
+/// A caller waits for the outcome, so it need not be kept for a day.
 const RETAIN: Duration = Duration::from_secs(600);
 /// A submit whose answer was lost is repeated for so long.
 const RESEND_FOR: Duration = Duration::from_secs(30);
@@ -60,7 +60,7 @@ pub(crate) struct CallArgs {
     /// Do not wait: print the call's id and leave
     #[arg(long)]
     detach: bool,
-    /// Calls of one function with the same key are the same call, whoever makes them
+    /// Calls of one function with the same key are the same call, from any caller
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     /// Your own id for the call; sending it again is the same call

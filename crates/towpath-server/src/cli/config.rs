@@ -19,7 +19,7 @@ const EXAMPLES: &str = "\
 Examples:
   towpath config get
   towpath config set '{\"mode\":\"careful\"}'
-  towpath config set @config.json --if-version 3   if nobody changed it since
+  towpath config set @config.json --if-version 3   if it was not changed since
   towpath config watch                             a line for each change";
 
 /// Read, write or watch the shared configuration
@@ -72,7 +72,7 @@ fn show(out: Output, config: &ConfigBody) {
         return out.json(config);
     }
     if config.version == 0 {
-        out.note("nobody has set it yet");
+        out.note("it was never set");
     } else {
         out.note(&format!(
             "version {}{}",

@@ -43,7 +43,7 @@ pub(crate) async fn run(globals: &Globals, out: Output, args: DevArgs) -> Result
     let settings = Settings {
         store: store.clone(),
         durability: globals.durability,
-        refuse_lossy: false, // whoever plays loses nothing of worth, and is warned
+        refuse_lossy: false, // a user who tries things out loses nothing of worth, and is warned
         listen: args.listen,
         api_keys: super::serve::keys(globals)?,
         allow_loopback_targets: true,

@@ -1,4 +1,4 @@
-//! `towpath dlq`: dead letters of calls and of batches, kept until somebody replays or drops them.
+//! `towpath dlq`: dead letters of calls and of batches, kept until they are replayed or dropped.
 
 mod batches;
 

@@ -135,7 +135,7 @@ async fn write_calls(client: &Client, out: Output, file: &mut ExportWriter, done
 }
 
 fn write_call(out: Output, file: &mut ExportWriter, done: &mut Exported, args: &ExportArgs, call: CallDetail) -> Result<(), Failure> {
-    // One that somebody wants stopped must not begin anew.
+    // A cancelled call must not begin anew.
     let moves = call.state != "running" || (args.running_may_run_twice && !call.cancel_requested);
     if !moves {
         done.left_out += 1;

@@ -1,4 +1,4 @@
-//! Waiting for a call to end, and telling whoever watches what happens meanwhile.
+//! Waiting for a call to end, and telling the user what happens meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use super::output::Output;
 use super::pauses::Pauses;
 use super::{json_text, time, words};
 
-/// How long one request waits when nobody watches.
+/// How long one request waits when no user watches.
 const WAIT_UNWATCHED: Duration = Duration::from_secs(20);
-/// And when somebody does: a failed attempt or a lost worker is shown this soon, although neither ends the wait.
+/// And when a user does: a failed attempt or a lost worker is shown this soon, although neither ends the wait.
 const WAIT_WATCHED: Duration = Duration::from_secs(1);
 /// A server that stops answers every look at once; it is not asked more often than this.
 const APART: Duration = Duration::from_millis(100);

@@ -127,13 +127,13 @@ fn explain(error: &clap::Error) -> ExitCode {
         let text = error.to_string();
         Failure::usage("usage", text.trim().trim_start_matches("error: ")).report(&Output::new(true));
     } else {
-        let _nobody_listens = error.print();
+        let _the_output_is_closed = error.print();
     }
     if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() }
 }
 
 fn in_runtime(cli: Cli, out: Output) -> Result<Exit, Failure> {
-    // Whoever connects over TLS needs it; a second installation is refused and does no harm.
+    // Every connection over TLS needs it; a second installation is refused and does no harm.
     let _installed_before = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = match &cli.command {
         Command::Bench(args) if args.is_one_side() => tokio::runtime::Builder::new_current_thread().enable_all().build(),

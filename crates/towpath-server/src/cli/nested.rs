@@ -22,7 +22,7 @@ pub(crate) fn parent_delivery() -> Option<String> {
     std::env::var("TOWPATH_DELIVERY_ID").ok().filter(|id| !id.is_empty())
 }
 
-/// The trace context of whoever started this process.
+/// The trace context of the process that started this one.
 pub(crate) fn traceparent() -> Option<String> {
     let told = std::env::var("TOWPATH_TRACEPARENT").or_else(|_| std::env::var("TRACEPARENT"));
     told.ok().filter(|trace| !trace.is_empty())

@@ -10,7 +10,7 @@ use super::failure::Failure;
 use super::json_text;
 use super::output::Output;
 
-/// What programs get: the answer of the API's own call, but for the durability, which only whoever submitted the call was told.
+/// What programs get: the answer of the API's own call, but for the durability, which only the submitter of the call was told.
 #[derive(Serialize)]
 struct Concluded<'a> {
     call_id: &'a str,

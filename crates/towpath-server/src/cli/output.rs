@@ -99,7 +99,7 @@ pub(crate) fn count(number: u64) -> Cell {
     if number == 0 { cell.fg(Color::DarkGrey) } else { cell }
 }
 
-/// A call's state, coloured by whether somebody should look.
+/// A call's state, coloured by whether a person should look.
 pub(crate) fn state(word: &str) -> Cell {
     let colour = match word {
         "completed" => Color::Green,

@@ -1,4 +1,4 @@
-//! The data folder: is it there, is it ours, and can nobody else read it.
+//! The data folder: is it there, is it ours, and is it private.
 
 use std::fs::Metadata;
 use std::io;

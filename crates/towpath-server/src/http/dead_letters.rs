@@ -127,7 +127,7 @@ pub(crate) async fn replay_all(State(app): State<App>, JsonBody(body): JsonBody<
         let replay_id = app.towpath().ids().call_id();
         match app.store().replay_dead(&call_id, replay_id.clone()).await? {
             Replayed::Submitted => answer.replayed.push(replayed(&call_id, &replay_id)),
-            Replayed::NotDead => {} // somebody else dealt with it since it was listed
+            Replayed::NotDead => {} // another request dealt with it since it was listed
         }
     }
     Ok(Json(answer))

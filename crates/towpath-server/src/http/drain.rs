@@ -18,13 +18,13 @@ impl Drain {
         self.begun.cancel();
     }
 
-    /// From now on nobody new may wait for a call.
+    /// From now on no new request may wait for a call.
     pub(crate) fn close(&self) {
         self.begun.cancel();
         self.waits.close();
     }
 
-    /// From now on whoever waits for a call is sent away with its id.
+    /// From now on a request that waits for a call is answered with its id.
     pub(crate) fn give_up(&self) {
         self.close();
         self.given_up.cancel();
@@ -44,12 +44,12 @@ impl Drain {
         self.given_up.cancelled().await;
     }
 
-    /// Counts somebody who waits for a call, for as long as the token lives. `None`: nobody new may wait.
+    /// Counts a request that waits for a call, for as long as the token lives. `None`: no new request may wait.
     pub(crate) fn wait(&self) -> Option<TaskTrackerToken> {
         (!self.waits.is_closed()).then(|| self.waits.token())
     }
 
-    /// Ends when nobody waits for a call any more. Means something only once nobody new may.
+    /// Ends when no request waits for a call any more. Ask it only after new ones are refused.
     pub(crate) async fn all_answered(&self) {
         self.waits.wait().await;
     }

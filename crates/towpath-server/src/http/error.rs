@@ -37,7 +37,7 @@ pub(crate) struct ApiError {
     details: Option<Json>,
     effect: Effect,
     retry_after: Option<Duration>,
-    /// It reads well, and somebody's own rules refuse it: 422 instead of the code's usual status.
+    /// It reads well, and the user's own rules refuse it: 422 instead of the code's usual status.
     is_unprocessable: bool,
 }
 
@@ -53,7 +53,7 @@ impl ApiError {
         self
     }
 
-    /// The request reads well, and somebody's own rules refuse it: 422, whatever the code's usual status is.
+    /// The request reads well, and the user's own rules refuse it: 422, whatever the code's usual status is.
     pub(crate) fn unprocessable(mut self) -> Self {
         self.is_unprocessable = true;
         self

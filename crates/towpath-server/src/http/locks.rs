@@ -31,7 +31,7 @@ const LIMIT_DEFAULT: u32 = 50;
 
 /// Take a lock, or units of a semaphore or read/write lock
 ///
-/// A lock that somebody else has is waited for, first come first served, unless `wait` is false.
+/// A lock that another holder has is waited for, first come first served, unless `wait` is false.
 #[utoipa::path(
     post, path = "/v1/locks/{scope}/acquire", tag = "locks",
     params(("scope" = String, Path, description = "What is locked, percent-encoded")),
@@ -355,7 +355,7 @@ pub(crate) async fn show(
 
 /// Force a lock open
 ///
-/// Whoever holds it learns of it at its next renewal. Kept on record with the reason.
+/// The holder learns of it at its next renewal. Kept on record with the reason.
 #[utoipa::path(
     delete, path = "/v1/locks/{scope}", tag = "locks",
     params(("scope" = String, Path, description = "What is locked, percent-encoded")),

@@ -57,7 +57,7 @@ impl Roster {
         }
     }
 
-    /// Whether the store was told a moment ago that this worker lives. If not, whoever asks is about to tell it.
+    /// Whether the store was told a moment ago that this worker lives. If not, the request that asks tells it next.
     pub(crate) fn was_just_heard(&self, worker: &WorkerId, now: Timestamp) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(worker) = known.get_mut(worker) else { return false };

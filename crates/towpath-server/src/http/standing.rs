@@ -53,7 +53,7 @@ impl Claim {
     }
 }
 
-/// The claims that nobody asks for at this moment, one for each worker.
+/// The claims without a request at this moment, one for each worker.
 #[derive(Default)]
 pub(crate) struct Standing {
     kept: Mutex<Kept>,

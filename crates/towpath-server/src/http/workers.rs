@@ -170,7 +170,7 @@ async fn claim_until(app: &App, want: &Want) -> Result<Vec<Delivery>, ApiError> 
             claimed = &mut claim.claimed => {
                 let claimed = claimed?;
                 if claimed.is_empty() {
-                    // The store ends a wait when a lease of this worker ran out. Whoever holds the request open may have stopped working,
+                    // The store ends a wait when a lease of this worker ran out. The worker that holds the request open may have stopped working,
                     // so the client itself has to ask again.
                     return Ok(claimed);
                 }
@@ -246,7 +246,7 @@ fn result_answer(id: &DeliveryId, completed: &Completed) -> ResultAnswer {
 
 /// Say that a worker lives, and prolong its leases
 ///
-/// With `wait_ms` the request stays open until somebody wants one of the deliveries cancelled, or the time is over.
+/// With `wait_ms` the request stays open until a caller cancels one of the calls, or the time is over.
 #[utoipa::path(
     post, path = "/v1/workers/{worker_id}/heartbeat", tag = "workers",
     params(("worker_id" = String, Path, description = "Who")), request_body = HeartbeatBody,
@@ -301,7 +301,7 @@ async fn renew(app: &App, leases: &RenewCalls) -> Result<HeartbeatAnswer, ApiErr
 #[utoipa::path(
     post, path = "/v1/workers/{worker_id}/progress", tag = "workers",
     params(("worker_id" = String, Path, description = "Who")), request_body = ProgressBody,
-    responses((status = 200, description = "Kept; `cancelled` has the delivery when somebody wants it cancelled", body = HeartbeatAnswer)),
+    responses((status = 200, description = "Kept; `cancelled` has the delivery when a caller cancelled its call", body = HeartbeatAnswer)),
 )]
 pub(crate) async fn progress(
     State(app): State<App>,

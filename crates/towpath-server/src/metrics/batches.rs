@@ -86,7 +86,7 @@ impl BatchMetrics {
         registry.register("batches_in_flight", "Batches that were claimed and are not settled", self.in_flight.clone());
         registry.register(
             "batch_dead_letters",
-            "Batches that were given up and wait for somebody to deal with them",
+            "Batches that were given up and wait to be replayed or dropped",
             self.dead_letters.clone(),
         );
         registry.register("batch_messages_ingested", "Messages taken by this server", self.ingested.clone());

@@ -1,4 +1,4 @@
-//! The streams that legacy peers use, as they are when somebody asks.
+//! The streams that legacy peers use, read when Prometheus asks.
 
 use std::sync::atomic::AtomicU64;
 

@@ -1,4 +1,4 @@
-//! Where the server may post: public addresses over https, and what the operator has allowed. Whoever may define a function could
+//! Where the server may post: public addresses over https, and what the operator has allowed. A client that may define a function could
 //! otherwise make the server talk to its own network.
 
 use std::fmt;

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_secret_is_found_again_and_is_nobody_elses_to_read() {
+    fn a_kept_secret_is_found_again_and_is_private() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("webhook-secret");
         let made = keep_secret(&path).unwrap();

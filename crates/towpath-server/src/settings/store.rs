@@ -31,7 +31,7 @@ pub enum StoreSource {
     QueueRedis,
     /// `EXECUTIONS_MODE=regular`.
     RegularMode,
-    /// Nobody said anything.
+    /// Nothing was set.
     Default,
 }
 

@@ -84,7 +84,7 @@ async fn pushes(place: &Place, messages: &Messages, length: Duration) -> Result<
     measured
 }
 
-/// Nobody fetches batches meanwhile, so they must be able to become as long as a measurement makes them.
+/// No receiver fetches batches meanwhile, so they must be able to become as long as a measurement makes them.
 async fn batcher(towpath: &Towpath, place: &Place) -> Result<BatchHandle, Failure> {
     let refused = |cause: towpath::batches::BatchError| failed(&cause.to_string());
     let batcher = Batcher::builder(place.function(0)).max_messages(10_000).max_bytes(16 << 20);

@@ -16,7 +16,7 @@ use crate::cli::time;
 /// A server that has nothing to do.
 pub(super) struct IdleServer {
     server: Child,
-    /// Serves a function that nobody calls. Held only to be there.
+    /// Serves a function that is never called. Held only to be there.
     worker: Child,
 }
 
@@ -38,7 +38,7 @@ impl IdleServer {
         self.server.id().ok_or("it has gone".to_owned()).and_then(rss_of).map_err(|cause| failed(&format!("the idle server: {cause}")))
     }
 
-    /// Commands per second that the store of this place gets. Nobody else must use it meanwhile.
+    /// Commands per second that the store of this place gets. No other client may use it meanwhile.
     pub(super) async fn commands_per_second(&self, place: &Place, length: Duration) -> Result<f64, Failure> {
         let url = place.url.clone();
         // One connection for both readings: making one costs commands too.

@@ -1,4 +1,4 @@
-//! Locks: pairs of taking and giving back that nobody contends for, and the way of one lock through the hands of ten who wait for it.
+//! Locks: uncontended pairs of acquire and release, and the way of one lock through the hands of ten who wait for it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::cli::time;
 
 /// Who contends for one lock.
 const WAITERS: u32 = 10;
-/// Nobody waits longer for one of ten turns.
+/// No waiter needs longer for one of ten turns.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What locks showed.
@@ -93,7 +93,7 @@ fn bare_over_and_over(
         Box::pin(async move {
             match floor.pair(&key, "towpath-bench").await {
                 Ok(true) => Ok(()),
-                Ok(false) => Err(format!("somebody else has the bare lock '{key}'")),
+                Ok(false) => Err(format!("another client has the bare lock '{key}'")),
                 Err(error) => Err(error.to_string()),
             }
         })

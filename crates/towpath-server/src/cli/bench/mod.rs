@@ -157,7 +157,7 @@ pub(crate) async fn run(globals: &Globals, out: Output, mut args: BenchArgs) -> 
         measured = measure::everything(&target, out, &args) => measured.map(Some),
         () = signals.next() => Ok(None),
     };
-    // Also when a measurement failed or was interrupted: what it made must not stay on somebody's server.
+    // Also when a measurement failed or was interrupted: what it made must not stay on the user's server.
     let cleared = target.clear().await;
     let Some(report) = measured? else { return Ok(Exit::Interrupted) };
     cleared?;

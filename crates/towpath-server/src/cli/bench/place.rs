@@ -1,4 +1,4 @@
-//! Where a measurement happens: a folder of its own, or keys of its own on a Redis that somebody names. Gone when it is over.
+//! Where a measurement happens: a folder of its own, or keys of its own on a Redis that the user names. Gone when it is over.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -80,7 +80,7 @@ impl SlowScripts {
 
 impl Drop for SlowScripts {
     fn drop(&mut self) {
-        let _nobody_asks = self.stop();
+        let _the_result_is_unused = self.stop();
     }
 }
 

@@ -31,7 +31,7 @@ where
     done.await.map_err(|_| failed("one side of the measurement broke off"))?
 }
 
-/// A thread that is told to stop, and waited for, when nobody wants its work any more.
+/// A thread that is told to stop, and waited for, when its owner drops it.
 struct Side {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -72,11 +72,11 @@ mod tests {
         let ends = Ends(Arc::clone(&ended));
         let work = on_one_thread(move || async move {
             let _ends = ends;
-            let _somebody_listens = begun.send(());
+            let _the_waiter_may_be_gone = begun.send(());
             std::future::pending::<Result<(), Failure>>().await
         });
         tokio::select! {
-            _never = work => panic!("it waits for ever"),
+            _never = work => panic!("it waits forever"),
             begun = has_begun => begun.expect("it has begun"),
         }
         assert!(ended.load(Ordering::Acquire));

@@ -68,7 +68,7 @@ pub(crate) fn function(name: &str) -> String {
     format!("{FUNCTIONS}/{}", segment(name))
 }
 
-/// Where a call is submitted that nobody waits for in the same request.
+/// Where a call is submitted without waiting for its outcome.
 pub(crate) fn detached_calls(function_name: &str) -> String {
     format!("{}/calls", function(function_name))
 }

@@ -16,7 +16,7 @@ use crate::cli::output::{self, Output};
 use crate::cli::{json_text, words};
 
 const PAGE: u32 = 200;
-/// A replay at a rate takes its time. Whoever breaks it off leaves the rest where it is.
+/// A replay at a rate takes its time. Interrupting it leaves the rest where it is.
 const REPLAY_TIME_MAX: Duration = Duration::from_secs(24 * 3_600);
 const ERROR_CHARS: usize = 60;
 

@@ -1,4 +1,4 @@
-//! The server: does it answer, how does it feel, and does anything wait that nobody serves.
+//! The server: does it answer, is it healthy, and do calls wait that no worker serves.
 
 use std::time::Duration;
 

@@ -55,7 +55,7 @@ fn whole_ms(left: Duration) -> Decimal {
     Decimal(left.as_micros().div_ceil(1_000) as f64 / 1_000.0)
 }
 
-/// Takes a question back that nobody waits for any more.
+/// Takes a question back whose command has ended.
 pub(super) async fn take_back(client: &Client, args: &AskArgs, request_id: &str) -> Result<(), Failure> {
     let body = CancelLockBody { request_id: request_id.to_owned(), kind: Some(args.kind.clone()), lock_id: args.lock_id.clone() };
     Ok(client.done(Ask::post(&routes::lock_verb(&args.scope, "cancel"), &body)).await?)

@@ -21,7 +21,7 @@ pub(super) struct LsArgs {
     /// Only this kind [default: all]
     #[arg(long, value_parser = KINDS)]
     kind: Option<String>,
-    /// Also find locks of older workflows that nobody has met or named, by looking at the names of all keys
+    /// Also find locks of legacy workflows that were never met or named, by looking at the names of all keys
     #[arg(long)]
     scan: bool,
 }
@@ -65,14 +65,14 @@ async fn of_kind(client: &Client, args: &LsArgs, kind: &str) -> Result<Vec<LockB
 
 /// Holder, workflow, execution: of units those of the first, and how many more there are.
 fn who(lock: &LockBody) -> (String, String, String) {
-    let nobody = || "-".to_owned();
+    let none = || "-".to_owned();
     match (&lock.holder, lock.holders.as_slice()) {
         (Some(holder), _) => (holder.lock_id.clone(), holder.workflow_name.clone(), holder.execution_id.clone()),
         (None, [first, rest @ ..]) => {
             let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-            (format!("{}{more}", first.lock_id), nobody(), first.execution_id.clone().unwrap_or_else(nobody))
+            (format!("{}{more}", first.lock_id), none(), first.execution_id.clone().unwrap_or_else(none))
         }
-        (None, []) => (nobody(), nobody(), nobody()),
+        (None, []) => (none(), none(), none()),
     }
 }
 

@@ -130,7 +130,7 @@ struct ReleaseArgs {
     /// As it was asked for
     #[arg(long, value_parser = ["exclusive", "read", "write", "semaphore"], default_value = "exclusive")]
     kind: String,
-    /// Whoever holds it; kept on record
+    /// The present holder; kept on record
     #[arg(long, requires = "reason", conflicts_with_all = ["fence", "lock_id", "kind"])]
     force: bool,
     /// Why it is forced, for the record

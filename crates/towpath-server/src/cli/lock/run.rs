@@ -61,7 +61,7 @@ struct Held<'a> {
     lock_id: String,
     fence: u64,
     lease: Duration,
-    /// Beyond this instant of our clock nobody may act on the lock.
+    /// Beyond this instant of our clock the program must not act on the lock.
     trusted_until: Instant,
 }
 

@@ -95,7 +95,7 @@ impl Claimer {
             progress,
             lines,
         };
-        // Reports end with the program; the last one is sent before the result, after which nobody would look at it.
+        // Reports end with the program; the last one is sent before the result, after which no caller would look at it.
         let (ending, (), ()) =
             tokio::join!(self.program.run(start), self.pass_on(&call.delivery_id, reports), self.show(&call.call_id, shown));
         let result = describe(&ending);
@@ -121,7 +121,7 @@ impl Claimer {
         }
     }
 
-    /// Shows a program's own words to whoever looks at the worker.
+    /// Shows a program's own words to the person who looks at the worker.
     async fn show(&self, call_id: &str, mut lines: mpsc::Receiver<String>) {
         while let Some(line) = lines.recv().await {
             self.session.out.note(&format!("{call_id} | {line}"));

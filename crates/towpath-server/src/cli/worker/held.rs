@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_emptiness_wakes_with_the_last_one() {
+    async fn a_waiter_for_emptiness_wakes_with_the_last_one() {
         let held = Held::default();
         let (_a, _b) = (held.take("1-a"), held.take("1-b"));
         let emptied = held.emptied();

@@ -30,7 +30,7 @@ pub(crate) enum Program {
 pub(crate) enum Stop {
     /// Its call's deadline has passed.
     Deadline,
-    /// Somebody cancelled its call.
+    /// A caller cancelled its call.
     Cancelled,
     /// Its call is no longer this worker's.
     Lost,
@@ -200,7 +200,7 @@ async fn asked_to_stop(stop: &mut watch::Receiver<Option<Stop>>) -> Stop {
             return why;
         }
         if stop.changed().await.is_err() {
-            std::future::pending::<()>().await; // nobody is left who could ask
+            std::future::pending::<()>().await; // no sender is left
         }
     }
 }

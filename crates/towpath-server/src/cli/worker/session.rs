@@ -76,7 +76,7 @@ impl Session {
         true
     }
 
-    /// Shows a program's progress to whoever waits for the call. Losing a report costs nothing but the report.
+    /// Shows a program's progress to the callers that wait. Losing a report costs nothing but the report.
     pub(crate) async fn report_progress(&self, delivery_id: &str, progress: Json) {
         let body = ProgressBody { delivery_id: delivery_id.to_owned(), progress };
         let sent: Result<serde_json::Value, RequestError> =

@@ -26,7 +26,7 @@ pub(crate) const LINGER: Duration = Duration::from_millis(500);
 pub(crate) struct Stdout {
     shared: Arc<Mutex<Vec<u8>>>,
     reading: watch::Receiver<Reading>,
-    /// Ends with this: somebody outside the program's group may keep the pipe open for ever.
+    /// Ends with this: a process outside the program's group may keep the pipe open forever.
     _reader: AbortOnDropHandle<()>,
 }
 
@@ -105,7 +105,7 @@ impl Stderr {
     }
 }
 
-/// Reads standard error line by line to its end. Nobody who is slow to take lines can hold the program up.
+/// Reads standard error line by line to its end. A slow receiver of lines cannot hold the program up.
 pub(crate) fn read_stderr<R: AsyncRead + Unpin + Send + 'static>(
     stream: Option<R>,
     progress: watch::Sender<Option<Json>>,
@@ -157,7 +157,7 @@ impl Sorter {
             return;
         }
         self.keep(&line);
-        let _nobody_reads_so_fast = self.lines.try_send(line);
+        let _the_receiver_is_slower = self.lines.try_send(line);
     }
 
     fn keep(&self, line: &str) {

@@ -71,12 +71,12 @@ pub(crate) async fn claim(
     Ok(Json(PullAnswer { batches: batches.collect() }))
 }
 
-/// Nobody is there any more to take them: the next one need not wait for the lease.
+/// The client that wanted them is gone: the next one need not wait for the lease.
 async fn give_back(handle: &BatchHandle, unwanted: Vec<PulledBatch>) {
     for pulled in unwanted {
         let settle = Settle::Retry { error: "the consumer hung up".to_owned(), delay: Some(Duration::ZERO) };
         if let Err(error) = handle.settle(&pulled.batch.batch_id, &pulled.token, settle).await {
-            tracing::debug!(%error, "a batch that nobody waited for could not be given back");
+            tracing::debug!(%error, "a batch whose client was gone could not be given back");
         }
     }
 }

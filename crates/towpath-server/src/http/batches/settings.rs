@@ -33,7 +33,7 @@ pub(crate) async fn get(State(app): State<App>, PathText(batcher): PathText) -> 
     request_body = Object,
     responses(
         (status = 200, description = "They are kept", body = SettingsBody),
-        (status = 201, description = "They are kept, and nobody knew the batcher before", body = SettingsBody),
+        (status = 201, description = "They are kept, and the batcher is new", body = SettingsBody),
     ),
 )]
 pub(crate) async fn put(

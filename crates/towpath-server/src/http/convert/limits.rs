@@ -193,7 +193,7 @@ fn rule_verdict(rule: &Rule, said: &RuleReply) -> RuleVerdictBody {
     }
 }
 
-/// Milliseconds, rounded up: whoever comes back then is not too early.
+/// Milliseconds, rounded up: a caller that comes back then is not too early.
 pub(crate) fn ms_up(length: Duration) -> u64 {
     u64::try_from(length.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

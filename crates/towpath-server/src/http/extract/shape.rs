@@ -77,7 +77,7 @@ pub(super) fn does_not_fit(path: &Path, message: &str) -> ApiError {
     ApiError::new(Code::InvalidField, format!("'{field}': {message}")).field(field)
 }
 
-/// How our types are called is of no use to whoever asks.
+/// The names of our types are of no use to a client.
 fn in_plain_words(message: &str) -> Cow<'_, str> {
     match message.split_once("expected struct ") {
         None => Cow::Borrowed(message),

@@ -13,7 +13,7 @@ use crate::push;
 
 /// All servers have this long to stop pushing.
 const RETIRE_TIME_MAX: Duration = Duration::from_secs(10);
-/// A worker that leaves notifies nobody, so this server looks again until all have left.
+/// A worker that leaves sends no notification, so this server looks again until all have left.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// A store that fails has this long to take the target back.
 const GIVE_BACK_TIME_MAX: Duration = Duration::from_secs(30);

@@ -135,7 +135,7 @@ pub struct BatchBody {
     /// Which attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// Somebody holds it; otherwise it waits for the next attempt.
+    /// A receiver holds it; otherwise it waits for the next attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<bool>,
     /// The end of the lease, or when the next attempt is due.

@@ -132,7 +132,7 @@ pub struct CallDetail {
     /// The worker of its latest delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<String>,
-    /// Somebody asked to cancel it.
+    /// A caller asked to cancel it.
     pub cancel_requested: bool,
     /// How many calls are above it. Absent in a list without payloads.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,9 +8,9 @@ use super::Json;
 /// The shared configuration.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ConfigBody {
-    /// Rises with every change; 0 when nobody has ever set it.
+    /// Rises with every change; 0 when it was never set.
     pub version: u64,
-    /// Its value, `null` when nobody has ever set it.
+    /// Its value, `null` when it was never set.
     #[schema(value_type = Value)]
     pub value: Json,
     /// When it was set.

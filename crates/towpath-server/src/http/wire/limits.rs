@@ -153,7 +153,7 @@ pub struct VerdictBody {
     pub limit: u64,
     /// How many more would be allowed now.
     pub remaining: u64,
-    /// After so long it is allowed, if nobody else comes.
+    /// After this long it is allowed, if no other check comes first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// Until all rules are as good as new, if nothing more is taken.
@@ -199,7 +199,7 @@ pub struct RuleVerdictBody {
     pub count: u64,
     /// How many more it would allow now.
     pub remaining: u64,
-    /// After so long it allows, if nobody else comes.
+    /// After this long it allows, if no other check comes first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// Until it is as good as new.

@@ -29,7 +29,7 @@ pub struct AcquireBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     pub ttl_seconds: Option<Decimal>,
-    /// How long the holder may be silent before others get it. Default: as long as `ttl_seconds`, so that nobody has to renew.
+    /// How long the holder may be silent before others get it. Default: as long as `ttl_seconds`, so that no renewal is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     pub lease_ms: Option<Decimal>,
@@ -210,7 +210,7 @@ pub struct CancelLockBody {
 pub struct CancelLockAnswer {
     /// `cancelled`, `not_queued`, or `was_granted`: granted unseen, and released now.
     pub outcome: String,
-    /// The fence that nobody learnt of.
+    /// The fence of a grant that no caller learnt of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
 }
@@ -243,7 +243,7 @@ pub struct HolderBody {
 pub struct UnitsBody {
     /// What it must show to release.
     pub lock_id: String,
-    /// How many. Whoever writes has all of a read/write lock's 1,048,576.
+    /// How many. A writer has all of a read/write lock's 1,048,576.
     pub weight: u32,
     /// Its fence.
     pub fence: u64,
@@ -289,7 +289,7 @@ pub struct LockBody {
     pub waiter_count: u64,
 }
 
-/// Somebody who waits.
+/// A waiter.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct WaiterBody {
     /// `<node>|<request id>`.
@@ -325,7 +325,7 @@ pub struct LockQueryBody {
     /// `exclusive` (default), `semaphore` or `rw`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Also find locks of old workflows that nobody has met or named, by looking at the names of all keys. Slow, and the store's user
+    /// Also find locks of legacy workflows that were never met or named, by looking at the names of all keys. Slow, and the store's user
     /// must be allowed to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scan: Option<bool>,

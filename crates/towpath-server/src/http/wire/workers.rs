@@ -201,7 +201,7 @@ pub struct HeartbeatBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 100, maximum = 604_800_000)]
     pub lease_ms: Option<u64>,
-    /// Keep this request open for so long, or until somebody wants one of the deliveries cancelled. Default 0.
+    /// Keep this request open for this long, or until a caller cancels one of the calls. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 60_000)]
     pub wait_ms: Option<u64>,
@@ -212,7 +212,7 @@ pub struct HeartbeatBody {
 pub struct HeartbeatAnswer {
     /// No longer this worker's: stop working on them, their results will be refused.
     pub lost: Vec<String>,
-    /// Somebody wants these cancelled: stop and answer with the error code `cancelled`.
+    /// Their callers cancelled these: stop and answer with the error code `cancelled`.
     pub cancelled: Vec<String>,
 }
 

@@ -58,7 +58,7 @@ fn call_for(caller: &mut RedisFloorCaller, in_flight: usize, length: Duration) -
     Ok((calls, turns))
 }
 
-/// The bare worker, until somebody says that it is over.
+/// The bare worker, until it is told to stop.
 pub(in super::super) fn serve(url: &str, tag: &str, answer: &str, ready: impl FnOnce(), stop: impl Fn() -> bool) -> Result<(), Cause> {
     let mut worker = RedisFloor::open(url, tag)?.worker(answer)?;
     ready();

@@ -1,0 +1,39 @@
+//! The bare commit of a task: one script that appends an entry to a journal and writes the run's header, and nothing else.
+
+use redis::Script;
+use redis::aio::MultiplexedConnection;
+
+use super::{FloorError, bare};
+
+const COMMIT: &str = "redis.call('RPUSH', KEYS[1], ARGV[1]) return redis.call('HSET', KEYS[2], 'header', ARGV[2])";
+
+/// A connection that any number of tasks share, as those that are measured share theirs. Clones share it.
+#[derive(Clone)]
+pub struct RunFloor {
+    connection: MultiplexedConnection,
+    script: std::sync::Arc<Script>,
+}
+
+impl RunFloor {
+    /// Connects to the server of a `redis://` URL.
+    pub async fn open(url: &str) -> Result<Self, FloorError> {
+        let connection = redis::Client::open(bare(url))?.get_multiplexed_async_connection().await?;
+        Ok(Self { connection, script: std::sync::Arc::new(Script::new(COMMIT)) })
+    }
+
+    /// Commits one entry to the journal of this run.
+    pub async fn commit(&self, run: &str, entry: &str, header: &str) -> Result<(), FloorError> {
+        let mut connection = self.connection.clone();
+        let script = self.script.key(format!("{{{run}}}:journal")).key(format!("{{{run}}}:run")).arg(entry).arg(header).clone();
+        let _fields: u64 = script.invoke_async(&mut connection).await?;
+        Ok(())
+    }
+
+    /// Removes the keys of this run.
+    pub async fn forget(&self, run: &str) -> Result<(), FloorError> {
+        let mut connection = self.connection.clone();
+        let keys = [format!("{{{run}}}:journal"), format!("{{{run}}}:run")];
+        let _removed: u64 = redis::cmd("DEL").arg(&keys).query_async(&mut connection).await?;
+        Ok(())
+    }
+}
