@@ -19,6 +19,11 @@ const COMPLETE: &str =
     "UPDATE calls SET state = 'completed', kept_until_ms = ?2, lease_ms = 0, lease_until_ms = NULL, ended_ms = ?3 WHERE seq = ?1";
 const INSERT_OUTCOME: &str = "INSERT INTO call_outcomes (seq, kind, data) VALUES (?1, 'ok', ?2)";
 
+const INSERT_RUN: &str = "INSERT INTO runs (run_id, place, workflow, input_hash, state, turn, created_ms, changed_ms, header) \
+     VALUES (?1, 'floor', 'floor', '', 'running', ?2, ?2, ?2, ?3)";
+const COMMIT_TASK: &str = "INSERT INTO run_journal (run_id, number, at_ms, kind, body) VALUES (?1, ?2, ?3, 'done', ?4)";
+const UPDATE_RUN: &str = "UPDATE runs SET changed_ms = ?2, header = ?3 WHERE run_id = ?1";
+
 const NOW: i64 = 1_800_000_000_000;
 
 /// A file of its own for the bare loop.
@@ -60,6 +65,31 @@ impl Floor {
             }
             if calls.contains(&(seq - 2 * behind)) {
                 self.complete(seq - 2 * behind)?;
+                pace.moved()?;
+            }
+        }
+        pace.commit()
+    }
+
+    /// Writes `runs` runs of `tasks` tasks: a row for each run, and for each task an entry of the journal and the run's header anew, which is one
+    /// move. Commits after every `moves_per_commit` moves on average.
+    pub fn run_tasks(&mut self, runs: u64, tasks: u32, moves_per_commit: f64) -> Result<(), OpenError> {
+        let first = self.next_seq;
+        self.next_seq += i64::try_from(runs).unwrap_or(i64::MAX - first);
+        let done = self.tasks_of(first..self.next_seq, tasks, moves_per_commit.max(1.0));
+        done.map_err(|cause| OpenError::Sqlite { path: "floor.db".into(), cause: cause.to_string() })
+    }
+
+    fn tasks_of(&self, runs: Range<i64>, tasks: u32, moves_per_commit: f64) -> rusqlite::Result<()> {
+        let header = format!("{:0512}", 0); // about as long as the header of a run
+        let mut pace = Pace { conn: &self.conn, moves_per_commit, moves: 0.0, next_commit: moves_per_commit };
+        pace.begin()?;
+        for seq in runs {
+            let run_id = format!("floor-{seq:026}");
+            self.conn.prepare_cached(INSERT_RUN)?.execute((&run_id, NOW + seq, &header))?;
+            for number in 0..tasks {
+                self.conn.prepare_cached(COMMIT_TASK)?.execute((&run_id, number, NOW + seq, &self.params))?;
+                self.conn.prepare_cached(UPDATE_RUN)?.execute((&run_id, NOW + seq, &header))?;
                 pace.moved()?;
             }
         }
@@ -126,5 +156,15 @@ mod tests {
         let done: i64 = floor.conn.query_row("SELECT count(*) FROM calls WHERE state = 'completed'", [], |row| row.get(0)).unwrap();
         let outcomes: i64 = floor.conn.query_row("SELECT count(*) FROM call_outcomes", [], |row| row.get(0)).unwrap();
         assert_eq!((done, outcomes), (15, 15));
+    }
+
+    #[test]
+    fn every_task_of_the_bare_loop_is_an_entry_of_a_journal() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut floor = Floor::open(folder.path(), "{}").unwrap();
+        floor.run_tasks(4, 3, 2.5).unwrap();
+        let entries: i64 = floor.conn.query_row("SELECT count(*) FROM run_journal", [], |row| row.get(0)).unwrap();
+        let runs: i64 = floor.conn.query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap();
+        assert_eq!((runs, entries), (4, 12));
     }
 }

@@ -10,7 +10,7 @@ use towpath_core::store::{BatchSource, BatchStore, Durability, RunStore, Store};
 pub(crate) use towpath_redis::doctor::Demand;
 pub use towpath_redis::doctor::{Check, Examination, Verdict};
 pub use towpath_redis::floor::{
-    BatchFloor, Floor as RedisFloor, FloorCaller as RedisFloorCaller, Gauge as FloorGauge, LimitFloor, LockFloor as RedisLockFloor,
+    BatchFloor, Floor as RedisFloor, FloorCaller as RedisFloorCaller, Gauge as FloorGauge, LimitFloor, LockFloor as RedisLockFloor, RunFloor as RedisRunFloor,
     Reading as FloorReading,
 };
 use towpath_redis::{RedisOptions, RedisStore, Unfit};
