@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use towpath_core::lock::Fence;
 use towpath_core::names::{BuildId, WorkerId};
-use towpath_core::run::{Run, RunCommand, RunId, RunPlace, RunQueue, RunReply};
+use towpath_core::run::{Fact, Run, RunCommand, RunId, RunPlace, RunQueue, RunReply};
 use towpath_core::store::{ClaimRuns, ClaimedRun, RunRenewal, StoreError, TakeOverRuns, TakenOver};
 use towpath_core::time::Timestamp;
 
@@ -89,7 +89,14 @@ impl RedisStore {
         for ((queue, place), length) in looks.into_iter().zip(lengths) {
             let left = want.max.saturating_sub(u32::try_from(claimed.len()).unwrap_or(u32::MAX));
             if left > 0 && value::number(&length).is_some_and(|length| length > 0) {
-                claimed.extend(self.claim_from(want, place, queue, left).await?);
+                match self.claim_from(want, place, queue, left).await {
+                    Ok(some) => claimed.extend(some),
+                    Err(error) if claimed.is_empty() => return Err(error),
+                    Err(error) => {
+                        tracing::debug!(place = place.keys.stream, %error, "runs of this place were not claimed; the next claim tries again");
+                        break;
+                    }
+                }
             }
         }
         if !claimed.is_empty() {
@@ -124,26 +131,31 @@ impl RedisStore {
 
     /// The runs that a worker was given. The trouble of one run is its own.
     fn claimed_of(&self, place: &Place, made: Vec<Made>) -> Result<Vec<Run>, StoreError> {
-        let mut claimed = Vec::new();
+        let (mut claimed, mut trouble) = (Vec::new(), None);
         for made in made {
             match made {
                 Ok(Outcome::Replied { reply: RunReply::Claimed { .. }, run, .. }) => claimed.push(*run),
                 Ok(_not_claimed) => {}
                 Err(error) if self.shared.is_local(&error) => self.shared.pass_over(&place.keys.stream, b"", error),
-                Err(error) => return Err(error),
+                Err(error) => trouble = Some(error),
             }
         }
-        Ok(claimed)
+        match trouble {
+            Some(error) if claimed.is_empty() => Err(error),
+            _none => Ok(claimed),
+        }
     }
 
     async fn with_facts(&self, place: &Place, runs: Vec<Run>) -> Result<Vec<ClaimedRun>, StoreError> {
         let asked: Vec<(RunId, u64)> = runs.iter().filter(|run| run.facts > 0).map(|run| (run.run_id.clone(), 0)).collect();
-        let mut pages: BTreeMap<RunId, _> = BTreeMap::new();
+        let mut pages: BTreeMap<RunId, Option<Vec<Fact>>> = BTreeMap::new();
         for ((run_id, _), page) in asked.iter().zip(self.pages_of_facts(place, &asked).await?) {
-            pages.insert(run_id.clone(), page?);
+            let page = self.shared.or_pass_over(&place.keys.run(run_id), page.map(Some), None)?;
+            pages.insert(run_id.clone(), page);
         }
-        let with_facts = |run: Run| ClaimedRun { facts: pages.remove(&run.run_id).unwrap_or_default(), run };
-        Ok(runs.into_iter().map(with_facts).collect())
+        // A run whose facts cannot be read is executed by no worker: its claim ends.
+        let with_facts = |run: Run| Some(ClaimedRun { facts: pages.remove(&run.run_id).unwrap_or(Some(Vec::new()))?, run });
+        Ok(runs.into_iter().filter_map(with_facts).collect())
     }
 
     pub(super) async fn take_over_silent(&self, want: &TakeOverRuns) -> Result<TakenOver, StoreError> {
@@ -244,7 +256,9 @@ impl RedisStore {
             };
             let made = self.put_all(&place, numbers.iter().map(renew).collect()).await;
             for (number, made) in numbers.into_iter().zip(made) {
-                if let Some(RunReply::Held { until, facts, cancel_requested, paused }) = made?.reply() {
+                // A run that cannot be read has no owner: its worker cannot go on with it.
+                let made = self.shared.or_pass_over(&place.keys.run(&claims[number].0), made, Outcome::None)?;
+                if let Some(RunReply::Held { until, facts, cancel_requested, paused }) = made.reply() {
                     renewals[number] = RunRenewal::Held { until, facts, cancel_requested, paused };
                 }
             }
@@ -269,7 +283,8 @@ impl RedisStore {
                 ids.sort();
                 let registered = |run_id: RunId| Move::plain(run_id, RunCommand::BuildRegistered(build.clone()), None);
                 for made in self.put_all(&place, ids.into_iter().map(registered).collect()).await {
-                    unblocked += u64::from(matches!(made?.reply(), Some(RunReply::Done(_))));
+                    let made = self.shared.or_pass_over(&unfit, made, Outcome::None)?;
+                    unblocked += u64::from(matches!(made.reply(), Some(RunReply::Done(_))));
                 }
                 if cursor == 0 {
                     break;

@@ -14,6 +14,7 @@ use super::places::Place;
 use super::request_of;
 use super::rows::{Sending, read_sending};
 use super::scripts;
+use super::timers::PUT_OFF;
 use crate::registry::reply::{command, done};
 use crate::store::RedisStore;
 use crate::value;
@@ -93,7 +94,10 @@ impl RedisStore {
                     let not_before = value::number(&part[1]).unwrap_or_default();
                     due.push(Stored { place: Arc::clone(place), number, not_before, written_at, tries, sending });
                 }
-                Err(error) => self.shared.pass_over(&out, number.as_bytes(), error),
+                Err(error) => {
+                    self.shared.pass_over(&out, number.as_bytes(), error);
+                    self.put_off(&place.keys.of("posts"), &number, now + PUT_OFF).await?;
+                }
             }
         }
         Ok(due)

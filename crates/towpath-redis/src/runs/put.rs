@@ -280,7 +280,6 @@ impl RedisStore {
         let script = if takes { &scripts::TAKE } else { &scripts::APPLY };
         let (reply, _durability) = self.shared.run_durably(script, &keys, &args).await?;
         let replies = sections::read("a change of runs", reply, changes.len())?;
-        self.shared.runs.wake();
         if let Some(due) = next_due {
             self.shared.agenda.note_lease(due);
         }

@@ -17,7 +17,7 @@ use crate::store::RedisStore;
 use crate::value;
 
 /// A timer whose run cannot be read is looked at again after this.
-const PUT_OFF: Duration = Duration::from_secs(30);
+pub(super) const PUT_OFF: Duration = Duration::from_secs(30);
 /// Whatever version a run has.
 const ANY: &str = "*";
 
@@ -79,7 +79,10 @@ impl RedisStore {
                 let run_id = line.split_once(' ').and_then(|(run_id, _)| RunId::parse(run_id).ok());
                 match run_id {
                     Some(run_id) => due.push(Due { at: instant(at), line: line.to_owned(), run_id, place: Arc::clone(place) }),
-                    None => self.shared.pass_over(&place.keys.of("timers"), line.as_bytes(), "it is not a timer"),
+                    None => {
+                        self.shared.pass_over(&place.keys.of("timers"), line.as_bytes(), "it is not a timer");
+                        self.put_off(&place.keys.of("timers"), line, now + PUT_OFF).await?;
+                    }
                 }
             }
         }
@@ -87,6 +90,13 @@ impl RedisStore {
         due.sort_by(|one, other| (one.at, &one.line).cmp(&(other.at, &other.line)));
         due.truncate(limit);
         Ok(due)
+    }
+
+    /// A line that cannot be read is looked at again then.
+    pub(super) async fn put_off(&self, set: &str, line: &str, until: Timestamp) -> Result<(), StoreError> {
+        let mut put_off = command("ZADD", &[set, "XX"]);
+        put_off.arg(until.as_millis()).arg(line);
+        self.shared.link.ask(&put_off).await.map(drop)
     }
 
     /// Fires one timer of each of several runs.
