@@ -1,6 +1,6 @@
 //! What one script writes for all moves of a run that go together.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use towpath_core::names::Reference;
@@ -180,7 +180,10 @@ impl Change {
         let mut posts = effects.posts;
         if effects.children_follow {
             self.operate(["DEL", ":kids"]);
-            posts.extend(children.iter().filter_map(Child::follow));
+            // Those that this very move opens follow, too.
+            let mut all: BTreeMap<&StepId, &Child> = children.iter().map(|child| (&child.step, child)).collect();
+            all.extend(effects.children.iter().map(|child| (&child.step, child)));
+            posts.extend(all.into_values().filter_map(Child::follow));
         }
         if effects.tells_parent {
             posts.extend(told_parent(&run, outcome));

@@ -193,7 +193,7 @@ pub(super) fn timers(run: &Run) -> BTreeMap<String, Timestamp> {
     if run.state.is_closed() {
         return timers;
     }
-    let mut arm = |name: &str, at: Timestamp| drop(timers.insert(format!("{} {name}", run.run_id), at));
+    let mut arm = |name: &str, at: Timestamp| timers.extend([(format!("{} {name}", run.run_id), at)]);
     match run.standing() {
         Standing::Start(at) => arm("0 start", at),
         Standing::BacksOff(at) => arm("0 back_off", at),
