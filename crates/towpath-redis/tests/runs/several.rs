@@ -106,7 +106,7 @@ async fn lists_have_every_run_once_the_latest_first_and_places_count_them() {
 async fn pages(store: &towpath_redis::RedisStore, filter: &RunFilter, limit: u32) -> Vec<(towpath_core::time::Timestamp, RunId)> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let page = store.runs(filter, RunPageRequest { after, limit }).await.unwrap();
+        let page = store.runs(filter, RunPageRequest { after, limit }).await.expect("the server is there");
         assert!(page.runs.len() <= limit as usize);
         all.extend(page.runs.into_iter().map(|view| (view.run.created_at, view.run.run_id)));
         after = page.next;

@@ -76,3 +76,18 @@ async fn a_place_whose_stream_is_of_a_wrong_type_holds_up_no_other_place() {
     let claimed = store.claim_runs(want).await.unwrap();
     assert_eq!(claimed.iter().map(|claimed| &claimed.run.run_id).collect::<Vec<_>>(), [&id]);
 }
+
+#[tokio::test]
+async fn a_server_whose_memory_is_full_takes_nothing_new_and_finishes_what_it_has() {
+    let rig = Rig::start();
+    let store = rig.store().await;
+    let id = started(&store, start("order", 1)).await;
+    rig.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let refused = |reply: Result<(), StoreError>| matches!(reply, Err(StoreError::Unavailable(StoreTrouble::Full(_))));
+    assert!(refused(store.start_run(start("order", 2)).await.map(drop)));
+    assert!(refused(store.send_event(&id, event("paid", "1")).await.map(drop)));
+    let claimed = claim(&store, "w1", "order", 10).await;
+    assert_eq!(claimed.len(), 1);
+    commit(&store, &claimed[0], completes()).await;
+    assert_eq!((state(&store, &id).await, rig.entries("order")), (Some(RunState::Completed), 0));
+}

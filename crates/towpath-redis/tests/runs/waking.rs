@@ -32,9 +32,9 @@ async fn an_owner_hears_of_facts_and_requests_for_runs_that_it_executes() {
         async move { soon(here.runs_notified(&owner, LONG)).await.unwrap_or_else(|error| panic!("{what}: {error}")) }
     };
     there.send_event(&id, event("paid", "1")).await.unwrap();
-    assert_eq!(waits("an event").await, [id.clone()]);
+    assert_eq!(waits("an event").await, std::slice::from_ref(&id));
     there.request_run(&id, RunRequest::Pause).await.unwrap();
-    assert_eq!(waits("a pause").await, [id.clone()]);
+    assert_eq!(waits("a pause").await, std::slice::from_ref(&id));
     there.request_run(&id, RunRequest::Terminate { reason: "a test".into() }).await.unwrap();
     assert_eq!(waits("an end").await, [id]);
     assert_eq!(here.runs_notified(&owner, Duration::ZERO).await, Ok(Vec::new()), "each is heard once");
