@@ -84,6 +84,7 @@ struct Found {
     run_id: RunId,
     state: RunState,
     input_hash: String,
+    reference: Option<Reference>,
 }
 
 impl RedisStore {
@@ -114,6 +115,8 @@ impl RedisStore {
                 Some(reservation) => self.find_started(&reservation.run_id).await?,
                 None => None,
             };
+            // A run that was started again under the same id may have no reference, or another one.
+            let taken_by = taken_by.filter(|found| found.reference.as_ref() == Some(reference));
             let is_replaced = |found: &Found| start.reuse == Reuse::AfterClosed && found.state.is_closed();
             if let Some(found) = taken_by.filter(|found| !is_replaced(found)) {
                 return self.answer_existing(start, found).await;
@@ -144,7 +147,7 @@ impl RedisStore {
         let event = event_of_start(start);
         let create = What::Create { start: Box::new(start.clone()), parent: None, event };
         match self.put_one(place, Move { run_id: start.run_id.clone(), what: create }).await? {
-            Outcome::Exists { state, input_hash } => Ok(Some(Found { run_id: start.run_id.clone(), state, input_hash })),
+            Outcome::Exists { state, input_hash } => Ok(Some(Found { run_id: start.run_id.clone(), state, input_hash, reference: None })),
             _created => Ok(None),
         }
     }
@@ -166,7 +169,7 @@ impl RedisStore {
     /// A run that exists, unless its retention is over.
     async fn find_started(&self, run_id: &RunId) -> Result<Option<Found>, StoreError> {
         let loaded = self.load_run(run_id).await?;
-        Ok(loaded.map(|loaded| Found { run_id: run_id.clone(), state: loaded.run.state, input_hash: loaded.input_hash }))
+        Ok(loaded.map(|Loaded { run, input_hash, reference, .. }| Found { run_id: run.run_id, state: run.state, input_hash, reference }))
     }
 
     /// What a run's hash holds, unless its retention is over.
@@ -192,7 +195,8 @@ impl RedisStore {
     pub(super) async fn find_referenced(&self, workflow: &WorkflowName, reference: &Reference) -> Result<Option<RunId>, StoreError> {
         let key = keys::reference(&self.shared.options.prefix, workflow, reference);
         let Some(reservation) = self.read_reservation(&key).await? else { return Ok(None) };
-        Ok(self.find_started(&reservation.run_id).await?.map(|found| found.run_id))
+        let found = self.find_started(&reservation.run_id).await?.filter(|found| found.reference.as_ref() == Some(reference));
+        Ok(found.map(|found| found.run_id))
     }
 
     /// Reserves a reference, if it still leads where it did.
