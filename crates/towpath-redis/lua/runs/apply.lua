@@ -1,6 +1,6 @@
 -- apply: makes changes of runs that the host decided, each as a whole or not at all, behind place.lua and section.lua.
--- ARGV  4 how many changes; per change: run id, the version that it must have (`` it must not exist), `1` if what is kept of it goes first,
---         header, the set of its standing, its score there, entry (`` stays, `-` goes, `n` or `f` it gets a new one in that queue), how long its keys
+-- ARGV  4 how many changes; per change: run id, the version that it must have (`` it must not exist), its next version, `1` if what is kept of
+--         it goes first, header, the set of its standing, its score there, entry (`` stays, `-` goes, `n` or `f` it gets a new one in that queue), how long its keys
 --         live in ms (`` no end), how many operations; per operation: how many words, the words. A key is `:name` of the run or `@name` of the
 --         place. Besides commands: POST not-before target text · KNOW event number instant forgotten-before · STEPS · TELL channel message ·
 --         SWEEP set now
@@ -87,7 +87,7 @@ local function operate(run, a, count)
   end
 end
 
-local function change(id, version, clears, header, standing, score, entry, lives, from, count)
+local function change(id, version, next_version, clears, header, standing, score, entry, lives, from, count)
   local run = run_key(id)
   local kept = call('HMGET', run, 'v', 's', 'e')
   if (kept[1] or '') ~= version then return 'changed' end
@@ -97,7 +97,7 @@ local function change(id, version, clears, header, standing, score, entry, lives
   if clears == '1' then
     for _, name in ipairs(RUN_KEYS) do call('DEL', run .. name) end
   end
-  call('HSET', run, 'v', string.format('%.0f', (tonumber(version) or 0) + 1), 'h', header, 's', standing)
+  call('HSET', run, 'v', next_version, 'h', header, 's', standing)
   has_written = true
   if kept[2] and kept[2] ~= standing then redis.pcall('ZREM', T .. 'st:' .. kept[2], id) end
   call('ZADD', T .. 'st:' .. standing, score, id)
@@ -119,11 +119,11 @@ end
 
 local replies = {}
 for number = 1, tonumber(word()) do
-  local head = words(8)
+  local head = words(9)
   local count = tonumber(word())
   local from = at + 1
   for _ = 1, count do at = at + 1 + tonumber(ARGV[at + 1]) end
-  head[9], head[10] = from, count
+  head[10], head[11] = from, count
   replies[number] = run_section(change, unpack(head))
 end
 if has_added then redis.pcall('PUBLISH', CHANNEL, '') end

@@ -22,8 +22,10 @@ const WORDS_MAX: usize = 1_000;
 /// All moves of one run that go together: what was there before, what is there then, and what is written.
 pub(super) struct Change {
     pub(super) run_id: RunId,
-    /// What was loaded. `None`: there was no such run.
+    /// That of what was loaded; empty if there was no such run.
     pub(super) version: String,
+    /// It is what this process remembers, and not what the store was asked for.
+    pub(super) is_remembered: bool,
     before: Option<Run>,
     pub(super) run: Option<Run>,
     /// What is there is past its retention and goes.
@@ -58,6 +60,7 @@ impl Change {
         Self {
             run_id,
             version,
+            is_remembered: false,
             before: loaded.as_ref().map(|loaded| loaded.run.clone()),
             reference: loaded.as_ref().and_then(|loaded| loaded.reference.clone()),
             run: loaded.map(|loaded| loaded.run),
@@ -74,6 +77,11 @@ impl Change {
             outcomes: Vec::new(),
             has_posts: false,
         }
+    }
+
+    /// The same of a run that this process remembers.
+    pub(super) fn remembered(self) -> Self {
+        Self { is_remembered: true, ..self }
     }
 
     /// Whether there is anything to write.
@@ -254,14 +262,27 @@ impl Change {
         self.operations.push(words.iter().map(|word| word.as_bytes().to_vec()).collect());
     }
 
+    /// What the store has once this change is made.
+    pub(super) fn into_loaded(self) -> Option<Loaded> {
+        let (version, journal_at, reference, input_hash) = (self.version, self.journal_at, self.reference, self.input_hash);
+        self.run.map(|run| Loaded { version, run, journal_at, reference, input_hash })
+    }
+
     /// The words of this change for the script. `lives_ms`: how long its keys live, once it has closed.
-    pub(super) fn write(&mut self, args: &mut Args, lives_ms: impl FnOnce(&Run) -> i64) -> Result<Option<Timestamp>, StoreError> {
+    pub(super) fn write(
+        &mut self,
+        args: &mut Args,
+        next_version: String,
+        lives_ms: impl FnOnce(&Run) -> i64,
+    ) -> Result<Option<Timestamp>, StoreError> {
         let Some(run) = self.run.clone() else { return Ok(None) };
         let next_timer = self.follow_header(&run);
         let standing = standing_word(&run);
         let score = run.kept_until().unwrap_or(run.changed_at);
         args.push(run.run_id.as_str());
         args.push(&self.version);
+        args.push(&next_version);
+        self.version = next_version;
         args.flag(self.clears);
         args.push(write_json(&run)?);
         args.push(standing);

@@ -7,7 +7,7 @@
 //! | `rows` | rows of a run to text and back |
 //! | `scripts` | the Lua files of `lua/runs` |
 //! | `moves`, `change` | what is asked of a run; what one script writes for all moves of a run that go together |
-//! | `put` | load, decide, compare and apply |
+//! | `put`, `remembered` | load, decide, compare and apply; what needs not be loaded |
 //! | `start` | starts, and references |
 //! | `claim` | claims, take-overs, renewals, builds |
 //! | `timers`, `posts` | timers that are due; what is told to runs of other slots |
@@ -25,6 +25,7 @@ mod places;
 mod posts;
 mod put;
 mod read;
+mod remembered;
 mod repair;
 mod rows;
 mod scripts;

@@ -53,6 +53,22 @@ impl Move {
         matches!(self.what, What::Commit(_) | What::Claim { .. })
     }
 
+    /// Whether it is a move of the run's owner: others follow soon.
+    pub(super) const fn is_owners(&self) -> bool {
+        let is_claim = matches!(self.what, What::Plain { command: RunCommand::Renew { .. } | RunCommand::TakeOver { .. }, .. });
+        is_claim || matches!(self.what, What::Claim { .. } | What::Commit(_))
+    }
+
+    /// Whether the hash of the run is not all that it needs.
+    pub(super) fn needs_rows(&self) -> bool {
+        match &self.what {
+            What::Commit(commit) => !commit.consumed.is_empty(),
+            What::Send(event) => event.reference.is_some(),
+            What::ChildClosed { .. } | What::Create { .. } => true,
+            What::Claim { .. } | What::Plain { .. } => false,
+        }
+    }
+
     /// Whether it takes something new, for which full memory has no room.
     pub(super) const fn is_new(&self) -> bool {
         matches!(self.what, What::Create { .. } | What::Send(_))

@@ -14,19 +14,25 @@ use towpath_core::time::Timestamp;
 use super::keys::{self, PlaceKeys};
 use super::listen::Owners;
 use super::moves::{Made, Move};
+use super::remembered::Remembered;
 use crate::lane::Lane;
 use crate::link::{Script, trouble};
 use crate::registry::reply::command;
 use crate::script::Args;
-use crate::store::RedisStore;
+use crate::store::{RedisStore, secret_name};
 use crate::value;
 
 /// How often a process reads the registry of all places.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Characters of the process in a run's version: 64 random bits.
+const VERSION_CHARS: usize = 16;
 
 /// What an open store keeps in mind about runs.
-#[derive(Default)]
 pub(crate) struct Runs {
+    /// What the versions begin with that this process gives to runs. No other process has it.
+    pub(super) name: String,
+    /// Number of versions that were given.
+    pub(super) versions: AtomicU64,
     places: Mutex<HashMap<String, Arc<Place>>>,
     /// When the registry was last read.
     looked_at: Mutex<Option<Timestamp>>,
@@ -46,8 +52,23 @@ pub(super) struct Place {
     /// The connection under which it was registered, from 1; 0 is none.
     registered: AtomicU64,
     listens: AtomicBool,
+    pub(super) remembered: Remembered,
     /// Where repair goes on.
     pub(super) repaired_to: AtomicUsize,
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Self {
+            name: format!("{}.", &secret_name()[..VERSION_CHARS]),
+            versions: AtomicU64::new(0),
+            places: Mutex::default(),
+            looked_at: Mutex::default(),
+            queued: watch::Sender::default(),
+            claims: AtomicU64::new(0),
+            owners: Owners::default(),
+        }
+    }
 }
 
 impl Runs {
@@ -83,6 +104,7 @@ impl RedisStore {
             lane: Arc::default(),
             registered: AtomicU64::new(0),
             listens: AtomicBool::new(false),
+            remembered: Remembered::default(),
             repaired_to: AtomicUsize::new(0),
         });
         // A place whose code another one has is refused when it is registered.

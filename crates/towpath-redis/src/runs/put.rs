@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use redis::Value;
 use towpath_core::names::WorkerId;
@@ -98,6 +99,8 @@ impl RedisStore {
             };
             match decided {
                 Ok(change) if change.is_one() => changes.push(change),
+                // The script compares only what it writes: an answer that changes nothing must come from the store.
+                Ok(change) if change.is_remembered => {}
                 Ok(change) => change.outcomes.into_iter().for_each(|(number, outcome)| made[number] = Some(Ok(outcome))),
                 Err(error) => numbers.iter().for_each(|number| made[*number] = Some(Err(error.clone()))),
             }
@@ -106,6 +109,7 @@ impl RedisStore {
         self.apply_all_runs(place, moves, changes, now, made).await
     }
 
+    /// The runs of these moves: as this process remembers them where that is enough, and as the store has them.
     async fn load_runs(
         &self,
         place: &Place,
@@ -114,12 +118,32 @@ impl RedisStore {
         is_first: bool,
     ) -> Result<Vec<Result<Change, StoreError>>, StoreError> {
         let now = self.shared.now();
-        let seen = |(run_id, numbers): &Group| match (&moves[numbers[0]].what, numbers.len()) {
-            (What::Claim { seen, .. }, 1) => Some(Ok(Change::new(run_id.clone(), Some((**seen).clone()), now))),
-            _other => None,
-        };
-        if let Some(seen) = groups.iter().map(seen).collect::<Option<Vec<_>>>().filter(|_| is_first) {
-            return Ok(seen);
+        let mut changes: Vec<Option<Result<Change, StoreError>>> = Vec::with_capacity(groups.len());
+        for (run_id, numbers) in groups {
+            let may_be_old = is_first && !numbers.iter().any(|number| moves[*number].needs_rows());
+            let seen = match &moves[numbers[0]].what {
+                What::Claim { seen, .. } if may_be_old => Some((**seen).clone()),
+                _other if may_be_old => place.remembered.get(run_id),
+                _other => None,
+            };
+            let remembered = |seen| Ok(Change::new(run_id.clone(), Some(seen), now).remembered());
+            changes.push(seen.map(remembered));
+        }
+        let missing: Vec<&Group> = groups.iter().zip(&changes).filter(|(_, change)| change.is_none()).map(|(group, _)| group).collect();
+        let mut loaded = self.load_from_store(place, moves, &missing, now).await?.into_iter();
+        let nothing = || Err(corrupt("what the server says", "a run is missing"));
+        Ok(changes.into_iter().map(|change| change.or_else(|| loaded.next()).unwrap_or_else(nothing)).collect())
+    }
+
+    async fn load_from_store(
+        &self,
+        place: &Place,
+        moves: &[Move],
+        groups: &[&Group],
+        now: Timestamp,
+    ) -> Result<Vec<Result<Change, StoreError>>, StoreError> {
+        if groups.is_empty() {
+            return Ok(Vec::new());
         }
         let mut args = self.run_args(place, 1 + groups.len() * 4);
         args.number(groups.len());
@@ -251,10 +275,10 @@ impl RedisStore {
                     made[number] = Some(Err(full.clone()));
                 }
                 let replies = if others.is_empty() { Vec::new() } else { self.apply_runs(place, &mut others, false, now).await? };
-                note(place, others, replies, made);
+                note(place, moves, others, replies, made);
             }
             Err(error) => return Err(error),
-            Ok(replies) => note(place, changes, replies, made),
+            Ok(replies) => note(place, moves, changes, replies, made),
         }
         Ok(())
     }
@@ -271,7 +295,7 @@ impl RedisStore {
         args.number(changes.len());
         let mut next_due = None;
         for change in changes.iter_mut() {
-            let next_timer = change.write(&mut args, |run| self.lives_ms(run))?;
+            let next_timer = change.write(&mut args, self.next_run_version(), |run| self.lives_ms(run))?;
             let post = change.has_posts.then_some(now);
             next_due = next_due.into_iter().chain(next_timer).chain(post).min();
         }
@@ -285,6 +309,12 @@ impl RedisStore {
         }
         let is_made = |reply: Result<Value, StoreError>| reply.map(|reply| value::text(&reply) == Some("ok"));
         Ok(replies.into_iter().map(is_made).collect())
+    }
+
+    /// A version that no run has had, also not one that a restored copy of the data has.
+    fn next_run_version(&self) -> String {
+        let number = self.shared.runs.versions.fetch_add(1, Ordering::Relaxed);
+        format!("{}{number:x}", self.shared.runs.name)
     }
 
     /// What an acknowledgement is worth here.
@@ -311,12 +341,20 @@ fn by_run(moves: &[Move], left: &[usize]) -> Vec<Group> {
 }
 
 /// Notes the outcomes of changes that are made, and of those that cannot be. The others are decided again.
-fn note(place: &Place, changes: Vec<Change>, replies: Vec<Result<bool, StoreError>>, made: &mut [Option<Made>]) {
+fn note(place: &Place, moves: &[Move], changes: Vec<Change>, replies: Vec<Result<bool, StoreError>>, made: &mut [Option<Made>]) {
     for (change, reply) in changes.into_iter().zip(replies) {
         match reply {
-            Ok(true) => change.outcomes.into_iter().for_each(|(number, outcome)| made[number] = Some(Ok(outcome))),
-            Ok(false) => {}
+            Ok(true) => {
+                let mut change = change;
+                let is_owners = change.outcomes.iter().any(|(number, _)| moves[*number].is_owners());
+                for (number, outcome) in std::mem::take(&mut change.outcomes) {
+                    made[number] = Some(Ok(outcome));
+                }
+                place.remembered.note(change.into_loaded(), is_owners);
+            }
+            Ok(false) => place.remembered.forget(&change.run_id),
             Err(error) => {
+                place.remembered.forget(&change.run_id);
                 let error = of_key(error, &place.keys.run(&change.run_id));
                 change.outcomes.iter().for_each(|(number, _)| made[*number] = Some(Err(error.clone())));
             }
