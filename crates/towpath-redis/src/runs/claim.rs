@@ -162,6 +162,10 @@ impl RedisStore {
         let places = self.registered_places(&want.places).await?;
         let now = self.shared.now();
         let mut taken = TakenOver::default();
+        if let Some(until) = self.no_take_over_until(want.idle, now) {
+            taken.next_due = Some(until);
+            return Ok(taken);
+        }
         let executing: HashSet<&RunId> = want.executing.iter().collect();
         let limit = (want.max as usize).saturating_add(executing.len()).saturating_add(AT_ONCE);
         let mut silent = self.ended_claims(&places, limit, now).await?;

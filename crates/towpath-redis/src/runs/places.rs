@@ -41,6 +41,8 @@ pub(crate) struct Runs {
     /// How many claims have brought something: every eighth looks at new runs first.
     pub(super) claims: AtomicU64,
     pub(super) owners: Owners,
+    /// The connection that take-overs saw last, and since when.
+    connection: Mutex<Option<(u64, Option<Timestamp>)>>,
 }
 
 /// A workflow in one version and shard: one slot of a Cluster.
@@ -67,6 +69,7 @@ impl Default for Runs {
             queued: watch::Sender::default(),
             claims: AtomicU64::new(0),
             owners: Owners::default(),
+            connection: Mutex::default(),
         }
     }
 }
@@ -133,6 +136,19 @@ impl RedisStore {
             }
         }
         Ok(known)
+    }
+
+    /// Until when no run is taken over, after a new connection: owners could not renew their claims while the server was away.
+    pub(super) fn no_take_over_until(&self, idle: Duration, now: Timestamp) -> Option<Timestamp> {
+        let life = *self.shared.link.lives().borrow();
+        let mut connection = lock(&self.shared.runs.connection);
+        let since = match *connection {
+            Some((seen, since)) if seen == life => since,
+            Some(_another) => Some(now),
+            None => None,
+        };
+        *connection = Some((life, since));
+        since.map(|since| since + idle).filter(|until| now < *until)
     }
 
     /// The place of a run. `None`: no run of such a place was ever started here.

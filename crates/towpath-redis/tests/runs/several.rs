@@ -2,9 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use towpath_conformance::words::{completes, run_id, run_place, seconds, start, waits_for};
+use towpath_conformance::words::{RUN_IDLE, completes, run_id, run_place, seconds, start, waits_for, worker_id};
+use towpath_core::clock::{Clock, VirtualClock};
 use towpath_core::run::{RunId, RunState};
-use towpath_core::store::{RunFilter, RunPageRequest, RunRequest, RunStore, TimerStore};
+use towpath_core::store::{RunCommitted, RunFilter, RunPageRequest, RunRequest, RunStore, StartRun, TakeOverRuns, TimerStore};
+use towpath_core::time::Timestamp;
+use towpath_redis::RedisStore;
+use towpath_redis_testing::RedisServer;
 
 use crate::rig::{Rig, claim, commit, commit_of, started, state};
 
@@ -15,7 +19,7 @@ async fn two_processes_claim_disjoint_runs() {
     for number in 0..100 {
         started(&one, start("order", number)).await;
     }
-    let work = |store: towpath_redis::RedisStore, worker: &'static str| {
+    let work = |store: RedisStore, worker: &'static str| {
         tokio::spawn(async move {
             let mut ids = Vec::new();
             loop {
@@ -40,11 +44,11 @@ async fn two_processes_claim_disjoint_runs() {
 async fn a_process_finds_a_run_by_its_id_alone_and_fires_timers_that_a_dead_one_left() {
     let rig = Rig::start();
     let (gone, stays) = (rig.store().await, rig.store().await);
-    let id = started(&gone, towpath_core::store::StartRun { delay: seconds(10), ..start("order", 1) }).await;
+    let id = started(&gone, StartRun { delay: seconds(10), ..start("order", 1) }).await;
     drop(gone);
     assert_eq!(state(&stays, &id).await, Some(RunState::Delayed));
     let due = stays.due_before(None).await;
-    assert_eq!(due, towpath_core::clock::Clock::now(&rig.clock) + seconds(10));
+    assert_eq!(due, rig.clock.now() + seconds(10));
     rig.clock.advance(seconds(10));
     assert_eq!(stays.fire_runs(10).await.unwrap().fired, 1);
     assert_eq!(state(&stays, &id).await, Some(RunState::Ready));
@@ -57,19 +61,29 @@ async fn a_run_that_was_taken_over_by_another_process_refuses_its_first_owner() 
     started(&one, start("order", 1)).await;
     let silent = claim(&one, "w1", "order", 1).await.remove(0);
     rig.clock.advance(seconds(15));
-    let take = towpath_core::store::TakeOverRuns {
-        worker: towpath_conformance::words::worker_id("w2"),
-        places: [run_place("order")].into(),
-        max: 1,
-        idle: seconds(15),
-        max_deliveries: 3,
-        executing: Vec::new(),
-    };
-    let taken = other.take_over_runs(take).await.unwrap().claimed.remove(0);
+    let taken = other.take_over_runs(take_over("w2")).await.unwrap().claimed.remove(0);
     let late = one.commit_run(&silent.run.run_id, commit_of(&silent, completes())).await;
-    assert_eq!(late, Ok(towpath_core::store::RunCommitted::Lost));
+    assert_eq!(late, Ok(RunCommitted::Lost));
     commit(&other, &taken, completes()).await;
     assert_eq!(rig.entries("order"), 0);
+}
+
+#[tokio::test]
+async fn owners_that_could_not_renew_while_the_server_was_away_keep_their_runs() {
+    let mut rig = Rig { server: RedisServer::build().append_only("always").start(), clock: VirtualClock::new() };
+    let (one, other) = (rig.store().await, rig.store().await);
+    let id = started(&one, start("order", 1)).await;
+    let claimed = claim(&one, "w1", "order", 1).await.remove(0);
+    assert_eq!(other.take_over_runs(take_over("w2")).await.unwrap().claimed.len(), 0);
+    rig.clock.advance(seconds(20));
+    rig.server.restart();
+    crate::rig::soon(async { while one.run(&id).await.is_err() || other.run(&id).await.is_err() {} }).await;
+    let taken = other.take_over_runs(take_over("w2")).await.unwrap();
+    assert_eq!((taken.claimed.len(), taken.next_due), (0, Some(rig.clock.now() + RUN_IDLE)));
+    assert_eq!(one.renew_runs(&worker_id("w1"), vec![(id, claimed.run.epoch)]).await.unwrap().len(), 1);
+    rig.clock.advance(RUN_IDLE);
+    let taken = other.take_over_runs(take_over("w2")).await.unwrap();
+    assert_eq!(taken.claimed.len(), 1, "one that stays silent loses its run");
 }
 
 #[tokio::test]
@@ -102,8 +116,13 @@ async fn lists_have_every_run_once_the_latest_first_and_places_count_them() {
     assert_eq!(counts, expected.map(|(stream, counts)| (stream.to_owned(), counts)));
 }
 
+fn take_over(worker: &str) -> TakeOverRuns {
+    let places = [run_place("order")].into();
+    TakeOverRuns { worker: worker_id(worker), places, max: 1, idle: RUN_IDLE, max_deliveries: 3, executing: Vec::new() }
+}
+
 /// All pages of a list.
-async fn pages(store: &towpath_redis::RedisStore, filter: &RunFilter, limit: u32) -> Vec<(towpath_core::time::Timestamp, RunId)> {
+async fn pages(store: &RedisStore, filter: &RunFilter, limit: u32) -> Vec<(Timestamp, RunId)> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let page = store.runs(filter, RunPageRequest { after, limit }).await.expect("the server is there");
