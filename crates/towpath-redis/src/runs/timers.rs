@@ -1,6 +1,5 @@
 //! Timers of runs: what is due, and when the next timer or post is.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,14 +31,11 @@ struct Due {
 impl RedisStore {
     pub(super) async fn fire_run_timers(&self, limit: u32) -> Result<FiredRuns, StoreError> {
         let (places, now) = (self.known_places().await?, self.shared.now());
-        let mut due = self.due_timers(&places, limit as usize, now).await?;
+        let due = self.due_timers(&places, limit as usize, now).await?;
         let mut fired = 0;
-        // Those of one run fire one after the other, those of many runs together.
-        while !due.is_empty() {
-            let mut runs = HashSet::new();
-            let (round, later): (Vec<Due>, Vec<Due>) = due.into_iter().partition(|timer| runs.insert(timer.run_id.clone()));
-            fired += self.fire_round(&places, round, now).await?;
-            due = later;
+        for place in &places {
+            let of_place: Vec<&Due> = due.iter().filter(|timer| Arc::ptr_eq(&timer.place, place)).collect();
+            fired += self.fire_timers_of(place, &of_place, now).await?;
         }
         let next_due = self.first_of(&places, &["timers"]).await?;
         Ok(FiredRuns { fired, next_due })
@@ -99,37 +95,33 @@ impl RedisStore {
         self.shared.link.ask(&put_off).await.map(drop)
     }
 
-    /// Fires one timer of each of several runs.
-    async fn fire_round(&self, places: &[Arc<Place>], round: Vec<Due>, now: Timestamp) -> Result<u64, StoreError> {
-        let mut fired = 0;
-        for place in places {
-            let mut timers = Vec::new();
-            let mut moves = Vec::new();
-            for timer in round.iter().filter(|timer| Arc::ptr_eq(&timer.place, place)) {
-                match read_timer(&timer.line) {
-                    Some((run_id, what, fact)) => {
-                        moves.push(Move::plain(run_id, RunCommand::TimerDue(what), fact));
-                        timers.push(timer);
-                    }
-                    None => self.correct_line(place, ("timers", &timer.line), (&timer.run_id, ANY), Some(now + PUT_OFF)).await?,
+    /// Fires timers of one place, in order.
+    async fn fire_timers_of(&self, place: &Arc<Place>, due: &[&Due], now: Timestamp) -> Result<u64, StoreError> {
+        let (mut fired, mut timers, mut moves) = (0, Vec::new(), Vec::new());
+        for timer in due {
+            match read_timer(&timer.line) {
+                Some((run_id, what, fact)) => {
+                    moves.push(Move::plain(run_id, RunCommand::TimerDue(what), fact));
+                    timers.push(timer);
                 }
+                None => self.correct_line(place, ("timers", &timer.line), (&timer.run_id, ANY), Some(now + PUT_OFF)).await?,
             }
-            for (timer, made) in timers.into_iter().zip(self.put_all(place, moves).await) {
-                match made {
-                    Ok(Outcome::Replied { reply: RunReply::Done(_), .. }) => fired += 1,
-                    Ok(Outcome::None) => self.correct_line(place, ("timers", &timer.line), (&timer.run_id, ""), None).await?,
-                    // It is armed for another instant, or not at all.
-                    Ok(Outcome::Replied { run, version, .. }) => {
-                        let at = timers_of(&run).get(&timer.line).copied();
-                        self.correct_line(place, ("timers", &timer.line), (&timer.run_id, &version), at).await?;
-                    }
-                    Ok(_other) => {}
-                    Err(error) if self.shared.is_local(&error) => {
-                        self.shared.pass_over(&place.keys.run(&timer.run_id), b"", error);
-                        self.correct_line(place, ("timers", &timer.line), (&timer.run_id, ANY), Some(now + PUT_OFF)).await?;
-                    }
-                    Err(error) => return Err(error),
+        }
+        for (timer, made) in timers.into_iter().zip(self.put_all(place, moves).await) {
+            match made {
+                Ok(Outcome::Replied { reply: RunReply::Done(_), .. }) => fired += 1,
+                Ok(Outcome::None) => self.correct_line(place, ("timers", &timer.line), (&timer.run_id, ""), None).await?,
+                // It is armed for another instant, or not at all.
+                Ok(Outcome::Replied { run, version, .. }) => {
+                    let at = timers_of(&run).get(&timer.line).copied();
+                    self.correct_line(place, ("timers", &timer.line), (&timer.run_id, &version), at).await?;
                 }
+                Ok(_other) => {}
+                Err(error) if self.shared.is_local(&error) => {
+                    self.shared.pass_over(&place.keys.run(&timer.run_id), b"", error);
+                    self.correct_line(place, ("timers", &timer.line), (&timer.run_id, ANY), Some(now + PUT_OFF)).await?;
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(fired)
