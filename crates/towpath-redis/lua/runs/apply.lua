@@ -1,6 +1,6 @@
 -- apply: makes changes of runs that the host decided, each as a whole or not at all, behind place.lua and section.lua.
 -- ARGV  4 how many changes; per change: run id, the version that it must have (`` it must not exist), its next version, `1` if what is kept of
---         it goes first, header, the set of its standing, its score there, entry (`` stays, `-` goes, `n` or `f` it gets a new one in that queue), how long its keys
+--         it goes first, header, the set of its standing, its score there (`` that of its entry), entry (`` stays, `-` goes, `n` or `f` it gets a new one in that queue), how long its keys
 --         live in ms (`` no end), how many operations; per operation: how many words, the words. A key is `:name` of the run or `@name` of the
 --         place. Besides commands: POST not-before target text · KNOW event number instant forgotten-before · STEPS · TELL channel message ·
 --         SWEEP set now
@@ -100,13 +100,13 @@ local function change(id, version, next_version, clears, header, standing, score
   call('HSET', run, 'v', next_version, 'h', header, 's', standing)
   has_written = true
   if kept[2] and kept[2] ~= standing then redis.pcall('ZREM', T .. 'st:' .. kept[2], id) end
-  call('ZADD', T .. 'st:' .. standing, score, id)
+  if score ~= '' then call('ZADD', T .. 'st:' .. standing, score, id) end
   if entry ~= '' then
     if kept[3] then remove_entry(kept[3]) end
     if entry == '-' then
       call('HDEL', run, 'e')
     else
-      call('HSET', run, 'e', add_entry(entry, id))
+      add_entry(entry, id)
       has_added = true
     end
   end

@@ -36,7 +36,7 @@ while #ready < want and left > 0 do
       ready[#ready + 1] = { id, kept.err }
     elseif not kept[1] or kept[2] ~= name then
       remove_entry(name)
-    elseif kept[1] == 'ready' then
+    elseif kept[1] == set_of(queue) then
       ready[#ready + 1] = { id, kept[3], kept[4], kept[5], kept[6], kept[7] }
     end
   end

@@ -15,4 +15,11 @@ local function remove_entry(entry)
   redis.pcall('XACK', stream, GROUP, number)
   redis.pcall('XDEL', stream, number)
 end
-local function add_entry(queue, id) return queue .. call('XADD', stream_of(queue), '*', 'v', '1', 'run', id) end
+-- Ready runs are in a set for each queue, in the order of their entries.
+local function set_of(queue) return queue == 'n' and 'ready' or 'begun' end
+local function add_entry(queue, id)
+  local number = call('XADD', stream_of(queue), '*', 'v', '1', 'run', id)
+  local ms, count = match(number, '^(%d+)-(%d+)$')
+  call('ZADD', T .. 'st:' .. set_of(queue), string.format('%.0f', tonumber(ms) * 1000 + math.min(tonumber(count), 999)), id)
+  call('HSET', run_key(id), 'e', queue .. number)
+end

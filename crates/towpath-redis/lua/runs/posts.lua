@@ -12,7 +12,7 @@ while kept < want do
     if not text then
       call('ZREM', T .. 'posts', number)
     elseif kept < want then
-      local target = match(text, '^%S+ %S+ (%S+)')
+      local target = match(text, '^%S+ (%S+)')
       local held = target and call('HGET', T .. 'held', target) or '0 0'
       local again, tries = match(held, '^(%d+) (%d+)')
       if tonumber(again or 0) > now then

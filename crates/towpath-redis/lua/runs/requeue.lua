@@ -1,8 +1,8 @@
 -- requeue: looks at ready runs, and puts those back into their queues that no worker could get from there, behind place.lua.
--- ARGV  4 number of the first run, 5 how many runs, 6 an entry that was delivered this long ago, in ms, was lost by its process
+-- ARGV  4 queue: `n` or `f`, 5 number of the first run, 6 how many runs, 7 an entry that was delivered this long ago, in ms, was lost by its process
 -- gives how many runs it looked at, and how many it put back
-local from, count, lost_after = tonumber(word()), tonumber(word()), tonumber(word())
-local set, back = T .. 'st:ready', 0
+local queue, from, count, lost_after = word(), tonumber(word()), tonumber(word()), tonumber(word())
+local set, back = T .. 'st:' .. set_of(queue), 0
 
 local function was_delivered(stream, number)
   local pending = redis.pcall('XPENDING', stream, GROUP, number, number, 1)
@@ -20,11 +20,11 @@ local ids = call('ZRANGE', set, from, from + count - 1)
 for _, id in ipairs(ids) do
   local kept = redis.pcall('HMGET', run_key(id), 's', 'e')
   if not kept.err then
-    if kept[1] ~= 'ready' then
+    if kept[1] ~= set_of(queue) then
       call('ZREM', set, id)
     elseif not kept[2] or not is_deliverable(kept[2]) then
       if kept[2] then remove_entry(kept[2]) end
-      call('HSET', run_key(id), 'e', add_entry(kept[2] and sub(kept[2], 1, 1) or 'f', id))
+      add_entry(queue, id)
       back = back + 1
     end
   end

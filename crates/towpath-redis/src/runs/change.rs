@@ -11,9 +11,9 @@ use towpath_core::run::{
 use towpath_core::store::{EVENT_KNOWN_FOR, NewEvent, StartRun, StoreError};
 use towpath_core::time::{Timestamp, millis};
 
-use super::keys::PAUSED;
+use super::keys::{BEGUN, PAUSED};
 use super::moves::{Outcome, What, known_field};
-use super::rows::{Loaded, Sending, timers, write_entry, write_fact, write_json, write_sending};
+use super::rows::{Loaded, timers, write_entry, write_fact, write_json, write_post};
 use crate::script::Args;
 
 /// No operation of a script has more words than this: Lua cannot hand over many more.
@@ -199,7 +199,7 @@ impl Change {
         for (key, value) in &effects.published {
             self.operate(["HSET", ":pub", key, value.as_str()]);
         }
-        posts.into_iter().try_for_each(|post| self.send(&Sending::Post(Box::new(post)), now))?;
+        posts.into_iter().try_for_each(|post| self.send(&post, now))?;
         self.run = Some(run);
         Ok(())
     }
@@ -209,8 +209,8 @@ impl Change {
         let Some(run) = &self.run else { return Ok(()) };
         let state = run.state.as_str();
         if let Some(reference) = &self.reference {
-            let (run_id, workflow) = (run.run_id.clone(), run.place.workflow.to_string());
-            self.send(&Sending::Expire { run_id, workflow, reference: reference.to_string(), lives_ms }, now)?;
+            let ends = write_json(&(run.place.workflow.as_str(), reference.as_str(), lives_ms))?;
+            self.operations.push(vec![b"HSET".to_vec(), b"@refs".to_vec(), run.run_id.as_str().into(), ends]);
         }
         self.operate(["SWEEP", state, &now.as_millis().to_string()]);
         Ok(())
@@ -220,9 +220,9 @@ impl Change {
         self.operate(["TELL", channel, message]);
     }
 
-    fn send(&mut self, sending: &Sending, now: Timestamp) -> Result<(), StoreError> {
-        let (target, text) = write_sending(sending, now)?;
-        self.operations.push(vec![b"POST".to_vec(), now.as_millis().to_string().into_bytes(), target.as_str().into(), text]);
+    fn send(&mut self, post: &Post, now: Timestamp) -> Result<(), StoreError> {
+        let text = write_post(post, now)?;
+        self.operations.push(vec![b"POST".to_vec(), now.as_millis().to_string().into_bytes(), post.to().as_str().into(), text]);
         self.has_posts = true;
         Ok(())
     }
@@ -286,7 +286,12 @@ impl Change {
         args.flag(self.clears);
         args.push(write_json(&run)?);
         args.push(standing);
-        args.number(score.as_millis());
+        // Those in a queue are in the order of their entries.
+        if matches!(run.standing(), Standing::Queued(_)) {
+            args.push("");
+        } else {
+            args.number(score.as_millis());
+        }
         args.push(entry_word(self.before.as_ref(), &run));
         if run.state.is_closed() {
             args.number(lives_ms(&run));
@@ -343,7 +348,11 @@ fn is_unfit(run: &Run) -> bool {
 
 /// The set that a run is in.
 pub(super) fn standing_word(run: &Run) -> &'static str {
-    if run.standing() == Standing::Paused { PAUSED } else { run.state.as_str() }
+    match run.standing() {
+        Standing::Paused => PAUSED,
+        Standing::Queued(RunQueue::First) => BEGUN,
+        _other => run.state.as_str(),
+    }
 }
 
 /// What becomes of a run's entry. A run that is queued or executed has one, and no other has.

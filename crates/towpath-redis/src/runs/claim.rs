@@ -12,6 +12,7 @@ use towpath_core::run::{Fact, Run, RunCommand, RunId, RunPlace, RunQueue, RunRep
 use towpath_core::store::{ClaimRuns, ClaimedRun, RunRenewal, StoreError, TakeOverRuns, TakenOver};
 use towpath_core::time::Timestamp;
 
+use super::keys::{QUEUES, letter};
 use super::moves::{Made, Move, Outcome, What};
 use super::places::Place;
 use super::rows::Loaded;
@@ -68,10 +69,11 @@ impl RedisStore {
         if !claimed.is_empty() || want.max == 0 {
             return Ok(claimed);
         }
-        let asks: Vec<Cmd> = places.iter().map(|place| command("ZCARD", &[place.keys.standing("ready")])).collect();
+        let count = |place: &Arc<Place>| QUEUES.map(|queue| command("ZCARD", &[place.keys.ready(queue)]));
+        let asks: Vec<Cmd> = places.iter().flat_map(count).collect();
         let mut back = 0;
-        for (place, ready) in places.iter().zip(self.ask_places(&asks).await?) {
-            if value::number(&ready).is_some_and(|ready| ready > 0) {
+        for (place, ready) in places.iter().zip(self.ask_places(&asks).await?.chunks_exact(QUEUES.len())) {
+            if ready.iter().any(|ready| value::number(ready).is_some_and(|ready| ready > 0)) {
                 back += self.shared.or_pass_over(&place.keys.stream, self.repair_place(place).await, 0)?;
             }
         }
@@ -107,7 +109,7 @@ impl RedisStore {
 
     async fn claim_from(&self, want: &ClaimRuns, place: &Arc<Place>, queue: RunQueue, max: u32) -> Result<Vec<ClaimedRun>, StoreError> {
         let mut args = self.run_args(place, 3);
-        args.push(if queue == RunQueue::New { "n" } else { "f" });
+        args.push(letter(queue));
         args.number(max);
         args.number(max.saturating_add(ENTRIES_BEYOND));
         let stream = place.keys.queue(queue);

@@ -5,10 +5,14 @@ use towpath_core::run::{RunId, RunPlace, RunQueue, RunState};
 
 /// What a run that is ready and paused counts as: it is in no queue.
 pub(super) const PAUSED: &str = "paused";
+/// What a run that is ready and was begun before counts as.
+pub(super) const BEGUN: &str = "begun";
+/// The two queues.
+pub(super) const QUEUES: [RunQueue; 2] = [RunQueue::New, RunQueue::First];
 /// All keys of one run, as they follow its name.
 const OF_RUN: [&str; 7] = ["", ":j", ":in", ":er", ":et", ":kids", ":pub"];
 /// Keys of a place, but for those of its runs and the sets by standing.
-const OF_PLACE: [&str; 9] = ["first", "claims", "timers", "runs", "unfit", "out", "posts", "held", "seq"];
+const OF_PLACE: [&str; 10] = ["first", "claims", "timers", "runs", "unfit", "out", "posts", "held", "seq", "refs"];
 /// Characters that a key's hash tag has as `%XX`, so that no two references share a key.
 const ENCODED: [char; 5] = [':', '/', '{', '}', '%'];
 
@@ -42,6 +46,11 @@ impl PlaceKeys {
         }
     }
 
+    /// Sorted set: the ready runs of a queue, in order.
+    pub(super) fn ready(&self, queue: RunQueue) -> String {
+        self.standing(if queue == RunQueue::New { RunState::Ready.as_str() } else { BEGUN })
+    }
+
     /// Sorted set: the runs of one standing.
     pub(super) fn standing(&self, word: &str) -> String {
         format!("{}st:{word}", self.own)
@@ -56,12 +65,20 @@ impl PlaceKeys {
     pub(super) fn declared<'a>(&self, runs: impl Iterator<Item = &'a RunId>) -> Vec<String> {
         let mut keys = vec![self.stream.clone()];
         keys.extend(OF_PLACE.iter().map(|name| self.of(name)));
-        keys.extend(RunState::ALL.iter().map(|state| self.standing(state.as_str())).chain([self.standing(PAUSED)]));
+        keys.extend(RunState::ALL.iter().map(|state| self.standing(state.as_str())).chain([self.standing(PAUSED), self.standing(BEGUN)]));
         for run_id in runs {
             let run = self.run(run_id);
             keys.extend(OF_RUN.iter().map(|name| format!("{run}{name}")));
         }
         keys
+    }
+}
+
+/// The letter of a queue in scripts.
+pub(super) const fn letter(queue: RunQueue) -> &'static str {
+    match queue {
+        RunQueue::New => "n",
+        RunQueue::First => "f",
     }
 }
 
@@ -114,7 +131,7 @@ pub(crate) fn kind_of(rest: &str) -> Option<&'static [&'static str]> {
     match room {
         "first" => Some(&["stream"]),
         "claims" | "timers" | "runs" | "unfit" | "posts" => Some(&["zset"]),
-        "out" | "held" => Some(&["hash"]),
+        "out" | "held" | "refs" => Some(&["hash"]),
         "seq" => Some(&["string"]),
         _ if room.starts_with("st:") => Some(&["zset"]),
         _ => None,

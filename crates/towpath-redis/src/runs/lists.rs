@@ -8,7 +8,7 @@ use towpath_core::run::{RunId, RunState};
 use towpath_core::store::{RUNS_PAGE_MAX, RunFilter, RunPage, RunPageRequest, RunPlaceView, RunView, StoreError};
 use towpath_core::time::Timestamp;
 
-use super::keys::PAUSED;
+use super::keys::{BEGUN, PAUSED, QUEUES};
 use super::places::Place;
 use super::rows::Loaded;
 use crate::registry::reply::{command, instant};
@@ -123,29 +123,40 @@ impl RedisStore {
         let mut asks = Vec::new();
         for place in &places {
             asks.extend(RunState::ALL.iter().map(|state| count(place, *state, now)));
-            asks.push(command("ZCARD", &[place.keys.standing(PAUSED)]));
-            let mut oldest = command("ZRANGE", &[place.keys.standing(RunState::Ready.as_str())]);
-            oldest.arg(0).arg(0).arg("WITHSCORES");
-            asks.push(oldest);
+            asks.extend([PAUSED, BEGUN].map(|word| command("ZCARD", &[place.keys.standing(word)])));
         }
         let replies = self.ask_places(&asks).await?;
         let mut views = Vec::new();
         for (place, replies) in places.iter().zip(replies.chunks_exact(RunState::ALL.len() + 2)) {
             let (counted, rest) = replies.split_at(RunState::ALL.len());
             let number = |reply| value::number(reply).and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
-            let paused = number(&rest[0]);
+            let not_new: u64 = rest.iter().map(number).sum();
             let all = RunState::ALL.into_iter().zip(counted).map(|(state, reply)| {
-                let more = if state == RunState::Ready { paused } else { 0 };
+                let more = if state == RunState::Ready { not_new } else { 0 };
                 (state, number(reply) + more)
             });
             let counts: Vec<(RunState, u64)> = all.filter(|(_, count)| *count > 0).collect();
-            let oldest = value::array("ZRANGE", rest[1].clone())?;
-            let oldest_ready = oldest.get(1).and_then(value::score).map(instant);
             if !counts.is_empty() {
-                views.push(RunPlaceView { place: place.place.clone(), counts, oldest_ready });
+                views.push(RunPlaceView { place: place.place.clone(), counts, oldest_ready: self.oldest_ready(place).await? });
             }
         }
         Ok(views)
+    }
+
+    /// Since when the runs at the heads of the two queues wait: the earlier of the two.
+    async fn oldest_ready(&self, place: &Arc<Place>) -> Result<Option<Timestamp>, StoreError> {
+        let head = |queue| {
+            let mut head = command("ZRANGE", &[place.keys.ready(queue)]);
+            head.arg(0).arg(0);
+            head
+        };
+        let mut lines = Vec::new();
+        for reply in self.ask_places(&QUEUES.map(head)).await? {
+            let found = value::array("ZRANGE", reply)?;
+            let run_id = found.first().and_then(value::text).and_then(|text| RunId::parse(text).ok());
+            lines.extend(run_id.map(|run_id| Line { created_at: Timestamp::default(), run_id, place: Arc::clone(place) }));
+        }
+        Ok(self.views_of(&lines).await?.into_iter().flatten().map(|view| view.run.changed_at).min())
     }
 }
 

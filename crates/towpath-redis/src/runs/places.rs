@@ -55,8 +55,8 @@ pub(super) struct Place {
     registered: AtomicU64,
     listens: AtomicBool,
     pub(super) remembered: Remembered,
-    /// Where repair goes on.
-    pub(super) repaired_to: AtomicUsize,
+    /// Where repair goes on in each queue.
+    pub(super) repaired_to: [AtomicUsize; 2],
 }
 
 impl Default for Runs {
@@ -108,7 +108,7 @@ impl RedisStore {
             registered: AtomicU64::new(0),
             listens: AtomicBool::new(false),
             remembered: Remembered::default(),
-            repaired_to: AtomicUsize::new(0),
+            repaired_to: Default::default(),
         });
         // A place whose code another one has is refused when it is registered.
         places.entry(code).or_insert_with(|| Arc::clone(&made));

@@ -3,10 +3,11 @@
 
 use std::sync::atomic::Ordering;
 
-use towpath_core::run::RunId;
+use towpath_core::run::{RunId, RunQueue};
 use towpath_core::store::StoreError;
 use towpath_core::time::Timestamp;
 
+use super::keys::{QUEUES, letter};
 use super::places::Place;
 use super::scripts;
 use crate::store::RedisStore;
@@ -21,13 +22,11 @@ const LOOKS_MAX: usize = 40;
 const LOST_AFTER_MS: u64 = 5_000;
 
 impl RedisStore {
-    /// Looks at some ready runs of every place.
+    /// Looks at some ready runs of every place, and lets references of closed runs expire.
     pub(crate) async fn repair_runs(&self) -> Result<(), StoreError> {
         for place in self.known_places().await? {
-            match self.repair_place(&place).await {
-                Err(error) if self.shared.is_local(&error) => self.shared.pass_over(&place.keys.stream, b"", error),
-                repaired => drop(repaired?),
-            }
+            self.shared.or_pass_over(&place.keys.stream, self.repair_place(&place).await, 0)?;
+            self.shared.or_pass_over(&place.keys.of("refs"), self.end_references(&place).await, ())?;
         }
         Ok(())
     }
@@ -35,11 +34,13 @@ impl RedisStore {
     /// Puts ready runs of a place back into their queues. Returns how many.
     pub(super) async fn repair_place(&self, place: &Place) -> Result<u64, StoreError> {
         let mut back = 0;
-        for _ in 0..LOOKS_MAX {
-            let found = self.repair_some(place).await?;
-            back += found;
-            if found == 0 {
-                break;
+        for queue in QUEUES {
+            for _ in 0..LOOKS_MAX {
+                let found = self.repair_some(place, queue).await?;
+                back += found;
+                if found == 0 {
+                    break;
+                }
             }
         }
         if back > 0 {
@@ -49,17 +50,19 @@ impl RedisStore {
         Ok(back)
     }
 
-    async fn repair_some(&self, place: &Place) -> Result<u64, StoreError> {
-        let from = place.repaired_to.load(Ordering::Relaxed);
-        let mut args = self.run_args(place, 3);
+    async fn repair_some(&self, place: &Place, queue: RunQueue) -> Result<u64, StoreError> {
+        let repaired_to = &place.repaired_to[usize::from(queue == RunQueue::First)];
+        let from = repaired_to.load(Ordering::Relaxed);
+        let mut args = self.run_args(place, 4);
+        args.push(letter(queue));
         args.number(from);
         args.number(AT_ONCE);
         args.number(LOST_AFTER_MS);
         let reply = self.run_script(&scripts::REQUEUE, place, &[], &args).await;
-        let said = value::array("a repair", reply.map_err(|error| of_key(error, &place.keys.standing("ready")))?)?;
+        let said = value::array("a repair", reply.map_err(|error| of_key(error, &place.keys.ready(queue)))?)?;
         let count = |part: usize| said.get(part).and_then(value::number).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
         let (looked_at, back) = (count(0), count(1));
-        place.repaired_to.store(if looked_at < AT_ONCE { 0 } else { from + looked_at }, Ordering::Relaxed);
+        repaired_to.store(if looked_at < AT_ONCE { 0 } else { from + looked_at }, Ordering::Relaxed);
         Ok(back as u64)
     }
 

@@ -147,43 +147,27 @@ pub(super) fn read_children(fields: &[Value]) -> Result<Vec<Child>, StoreError> 
     Ok(children)
 }
 
-/// What a place has to send to other slots.
-#[derive(Debug)]
-pub(super) enum Sending {
-    /// A post to a run.
-    Post(Box<Post>),
-    /// The reference of a run that has closed expires with it: workflow, reference, and for how long it is kept.
-    Expire { run_id: RunId, workflow: String, reference: String, lives_ms: i64 },
-}
-
-/// `instant letter target body`.
-pub(super) fn write_sending(sending: &Sending, now: Timestamp) -> Result<(RunId, Vec<u8>), StoreError> {
-    let (target, letter, body) = match sending {
-        Sending::Post(post) => (post.to(), 'p', write_json(post)?),
-        Sending::Expire { run_id, workflow, reference, lives_ms } => (run_id, 'r', write_json(&(workflow, reference, lives_ms))?),
-    };
-    let mut text = format!("{} {letter} {target} ", now.as_millis()).into_bytes();
-    text.extend(body);
-    Ok((target.clone(), text))
+/// `instant target body`.
+pub(super) fn write_post(post: &Post, now: Timestamp) -> Result<Vec<u8>, StoreError> {
+    let mut text = format!("{} {} ", now.as_millis(), post.to()).into_bytes();
+    text.extend(write_json(post)?);
+    Ok(text)
 }
 
 /// When it was written, and what it is.
-pub(super) fn read_sending(text: &[u8]) -> Result<(Timestamp, Sending), StoreError> {
+pub(super) fn read_post(text: &[u8]) -> Result<(Timestamp, Post), StoreError> {
     let odd = || corrupt("a post", "it has another shape");
     let text = std::str::from_utf8(text).map_err(|cause| corrupt("a post", cause))?;
-    let mut words = text.splitn(4, ' ');
+    let mut words = text.splitn(3, ' ');
     let mut word = || words.next().ok_or_else(odd);
     let at = word()?.parse().map(Timestamp::from_millis).map_err(|_| odd())?;
-    let (letter, target, body) = (word()?, word()?, word()?);
-    let sending = match letter {
-        "p" => Sending::Post(Box::new(read_json("a post", body.as_bytes())?)),
-        _expires => {
-            let run_id = RunId::parse(target).map_err(|cause| corrupt("a post", cause))?;
-            let (workflow, reference, lives_ms) = read_json("a post", body.as_bytes())?;
-            Sending::Expire { run_id, workflow, reference, lives_ms }
-        }
-    };
-    Ok((at, sending))
+    word()?;
+    Ok((at, read_json("a post", word()?.as_bytes())?))
+}
+
+/// The end of a reference whose run has closed: workflow, reference, and how long the reference is still kept, in ms.
+pub(super) fn read_reference_end(text: &[u8]) -> Result<(String, String, i64), StoreError> {
+    read_json("the end of a reference", text)
 }
 
 /// The timers of a run as its header has them: the line of each, and when it is due. Lines that are due together sort as they fire: what starts the

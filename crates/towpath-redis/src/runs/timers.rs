@@ -37,7 +37,7 @@ impl RedisStore {
             let of_place: Vec<&Due> = due.iter().filter(|timer| Arc::ptr_eq(&timer.place, place)).collect();
             fired += self.fire_timers_of(place, &of_place, now).await?;
         }
-        let next_due = self.first_of(&places, &["timers"]).await?;
+        let next_due = self.first_of(&places, &["timers", "posts"]).await?;
         Ok(FiredRuns { fired, next_due })
     }
 

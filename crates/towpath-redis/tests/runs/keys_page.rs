@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use towpath_conformance::words::{StartWords, child, done, event, event_name, json, reference, run_place, seconds, start, step, waits_for};
+use towpath_conformance::words::{
+    StartWords, child, done, event, event_name, json, reference, run_id, run_place, seconds, start, step, waits_for,
+};
 use towpath_core::run::{ClosePolicy, Commit, Post, Then, TimerAt};
-use towpath_core::store::{NewEvent, RunStore};
+use towpath_core::store::{NewEvent, RunRequest, RunStore};
 
 use crate::rig::{Rig, claim, commit, commit_of, started};
 
@@ -14,9 +16,10 @@ const PAGE: &str = include_str!("../../../../docs/redis-keys.md");
 fn as_on_the_page(key: &str) -> String {
     let stream = run_place("order").stream();
     let key = key.replace(&format!("towpath:{{{stream}}}"), "R").replace(&stream, "P");
-    let key = key.replace("towpath:{ref/order/o-1}", "towpath:{ref/<workflow>/<reference>}");
+    let reference = "towpath:{ref/<workflow>/<reference>}";
+    let key = key.replace("towpath:{ref/order/o-1}", reference).replace("towpath:{ref/order/o-5}", reference);
     let words = key.split(':').map(|word| match word {
-        "ready" | "running" | "waiting" | "blocked" | "paused" => "<state>",
+        "ready" | "begun" | "running" | "waiting" | "blocked" | "paused" | "terminated" => "<state>",
         id if id.len() == 37 && id.contains('-') => "<id>",
         word => word,
     });
@@ -52,6 +55,8 @@ async fn the_page_about_keys_names_every_key_of_runs_that_is_written() {
     started(&store, start("order", 4)).await;
     let four = claim(&store, "w1", "order", 2).await;
     commit(&store, &four[0], waits_for(&["x"])).await;
+    started(&store, start("order", 5).known_as("o-5")).await;
+    store.request_run(&run_id("order", 5), RunRequest::Terminate { reason: Arc::from("a test") }).await.unwrap();
 
     let keys = rig.cli(&["KEYS", "*workflow*"]) + "\n" + &rig.cli(&["KEYS", "*{re*"]);
     let written: std::collections::BTreeSet<String> = keys.lines().map(as_on_the_page).collect();

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use towpath_conformance::words::{completes, event, start, worker_id};
+use towpath_conformance::words::{child, completes, event, start, waits_for_children, worker_id};
+use towpath_core::clock::Clock;
+use towpath_core::run::{ClosePolicy, Commit};
 use towpath_core::store::{RunRequest, RunStore, TimerStore};
 
-use crate::rig::{Rig, claim, commit, soon, started, want};
+use crate::rig::{Rig, claim, commit, commit_of, soon, started, want};
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -58,14 +60,18 @@ async fn the_end_of_a_run_is_heard_in_another_process() {
 async fn the_timekeeper_hears_of_a_post_that_waits_to_be_sent() {
     let rig = Rig::start();
     let store = rig.store().await;
-    let known = towpath_core::clock::Clock::now(&rig.clock) + LONG;
+    let known = rig.clock.now() + LONG;
     let waiting = tokio::spawn({
         let store = store.clone();
         async move { store.due_before(Some(known)).await }
     });
-    let id = started(&store, towpath_conformance::words::StartWords::known_as(start("order", 1), "o-1")).await;
-    store.request_run(&id, RunRequest::Terminate { reason: "a test".into() }).await.unwrap();
-    assert_eq!(soon(waiting).await.unwrap(), towpath_core::clock::Clock::now(&rig.clock));
+    let id = started(&store, start("order", 1)).await;
+    let claimed = claim(&store, "w1", "order", 1).await.remove(0);
+    let (one, create) = child(&id, 1, 9, ClosePolicy::Cancel);
+    let then = waits_for_children(9, 1);
+    let park = Commit { children: vec![one], posts: vec![create], ..commit_of(&claimed, then) };
+    store.commit_run(&id, park).await.unwrap();
+    assert_eq!(soon(waiting).await.unwrap(), rig.clock.now());
     store.send_posts(10).await.unwrap();
     assert_eq!(rig.cli(&["HLEN", "towpath:{workflow/order/1.0.0}:out"]), "0");
 }
