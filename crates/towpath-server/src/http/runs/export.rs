@@ -11,7 +11,7 @@ use towpath_core::run::RunId;
 use towpath_core::store::StoreError;
 
 use super::look::{JOURNAL_PAGE_BYTES, detail};
-use super::{body, found, names, store};
+use super::{body, found, names};
 use crate::http::app::App;
 use crate::http::convert;
 use crate::http::error::ApiError;

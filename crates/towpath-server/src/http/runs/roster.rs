@@ -106,7 +106,7 @@ mod tests {
         let terms =
             RunWorker { build: BuildId::new("b").unwrap(), places: Arc::from([order.clone()]), lease: Duration::from_secs(15) };
         let (worker, run) = (WorkerId::new("w").unwrap(), RunId::new(&order, 1));
-        let at = |seconds| Timestamp::from_millis(seconds * 1_000);
+        let at = |seconds: i64| Timestamp::from_millis(seconds * 1_000);
         assert!(roster.remember(worker.clone(), terms.clone(), at(0)));
         roster.note_claimed(&worker, std::iter::once(run.clone()));
         assert_eq!((roster.serving(&order, at(89)), roster.serving(&order, at(90))), (1, 0));

@@ -49,7 +49,7 @@ async fn a_run_sends_an_event_to_another_one_once() {
     waiting.open(json!({ "kind": "event", "name": "ready" })).await;
     waiting.park().await;
     server.start_run("order", json!("sends")).await;
-    let mut sender = worker.claim().await;
+    let sender = worker.claim().await;
     let steps = json!([{ "step": { "kind": "send", "name": "ready", "to": waiting_id, "input": { "n": 1 } } }]);
     let first = sender.send(&steps, &json!({ "kind": "stay" })).await.with(200);
     assert_eq!(sender.send(&steps, &json!({ "kind": "stay" })).await.with(200), first);
