@@ -142,9 +142,7 @@ fn default_retry_after(code: Code) -> Option<Duration> {
         | Code::BatcherFull
         | Code::MailboxFull
         | Code::OverloadedServer
-        | Code::StoreUnavailable => {
-            Some(Duration::from_secs(1))
-        }
+        | Code::StoreUnavailable => Some(Duration::from_secs(1)),
         Code::Draining | Code::StoreFull | Code::StoreReadonly | Code::DurabilityBelowMinimum => Some(Duration::from_secs(5)),
         _ => None,
     }

@@ -105,20 +105,22 @@ fn show_journal(out: Output, journal: &[JournalEntryBody]) {
 
 fn facts(run: &RunBody) -> Vec<(&'static str, String)> {
     let shard = run.shard.as_ref().map(|shard| format!(" in shard {shard}")).unwrap_or_default();
-    let mut facts = vec![
-        ("run", run.run_id.clone()),
-        ("workflow", format!("{}@{}{shard}", run.workflow, run.version)),
-        ("state", run.state.clone()),
-    ];
+    let mut facts =
+        vec![("run", run.run_id.clone()), ("workflow", format!("{}@{}{shard}", run.workflow, run.version)), ("state", run.state.clone())];
     facts.extend(run.why.clone().map(|why| ("why", why)));
     facts.extend(run.reference.clone().map(|reference| ("reference", reference)));
     facts.push(("created", format!("{}, {}", words::instant(run.created_at), words::ago(run.created_at))));
     facts.extend(run.deadline.map(|at| ("deadline", words::instant(at))));
-    facts.extend(run.closed_at.map(|at| ("closed", format!("{}, {} after it was created", words::instant(at), words::between(run.created_at, at)))));
+    facts.extend(
+        run.closed_at.map(|at| ("closed", format!("{}, {} after it was created", words::instant(at), words::between(run.created_at, at)))),
+    );
     facts.extend(run.kept_until.map(|at| ("kept until", words::instant(at))));
     facts.extend(run.worker_id.clone().map(|id| ("worker", id)));
     let generation = if run.generation > 0 { format!(", generation {}", run.generation) } else { String::new() };
-    facts.push(("journal", format!("{}, {} bytes{generation}", words::plural(run.entries, "entry").replace("entrys", "entries"), run.journal_bytes)));
+    facts.push((
+        "journal",
+        format!("{}, {} bytes{generation}", words::plural(run.entries, "entry").replace("entrys", "entries"), run.journal_bytes),
+    ));
     let events = Some(run.unconsumed_events).filter(|events| *events > 0);
     facts.extend(events.map(|events| ("inbox", format!("{} not consumed", words::plural(u64::from(events), "event")))));
     facts.extend(run.parent.clone().map(|id| ("child of", id)));

@@ -90,9 +90,7 @@ pub(super) fn fact(fact: &Fact) -> FactBody {
         reason: None,
     };
     match &fact.kind {
-        FactKind::Event { name, data } => {
-            FactBody { event: Some(name.to_string()), data: Some(convert::json(data)), ..plain("event") }
-        }
+        FactKind::Event { name, data } => FactBody { event: Some(name.to_string()), data: Some(convert::json(data)), ..plain("event") },
         FactKind::TimerDue(step) => FactBody { step_id: Some(step.to_string()), ..plain("timer_due") },
         FactKind::ChildClosed { step, outcome, .. } => {
             FactBody { step_id: Some(step.to_string()), data: Some(convert::json(outcome)), ..plain("child_closed") }

@@ -40,13 +40,8 @@ pub(crate) async fn send(
         EventSent::Closed(state) => return Err(closed(&run_id, state)),
         EventSent::NotFound => return Err(not_found(&run_id)),
     };
-    let sent = EventSentBody {
-        run_id: Some(run_id.to_string()),
-        reference: None,
-        result: result.to_owned(),
-        number: Some(number),
-        state: None,
-    };
+    let sent =
+        EventSentBody { run_id: Some(run_id.to_string()), reference: None, result: result.to_owned(), number: Some(number), state: None };
     Ok((StatusCode::ACCEPTED, Json(SendAnswer { sent, durability: level(&app).await })))
 }
 

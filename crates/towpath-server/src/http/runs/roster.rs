@@ -103,8 +103,7 @@ mod tests {
     #[test]
     fn a_silent_worker_is_not_counted_and_one_that_registers_again_keeps_its_runs() {
         let (roster, order) = (RunRoster::default(), place("order", "1", None).unwrap());
-        let terms =
-            RunWorker { build: BuildId::new("b").unwrap(), places: Arc::from([order.clone()]), lease: Duration::from_secs(15) };
+        let terms = RunWorker { build: BuildId::new("b").unwrap(), places: Arc::from([order.clone()]), lease: Duration::from_secs(15) };
         let (worker, run) = (WorkerId::new("w").unwrap(), RunId::new(&order, 1));
         let at = |seconds: i64| Timestamp::from_millis(seconds * 1_000);
         assert!(roster.remember(worker.clone(), terms.clone(), at(0)));

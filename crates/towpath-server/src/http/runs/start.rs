@@ -60,7 +60,14 @@ pub(crate) async fn start(
             let (event, durability) = (event.map(|sent| sent_word(sent).to_owned()), level(&app).await);
             (
                 StatusCode::OK,
-                RunStarted { run_id: run_id.to_string(), state: state.to_string(), existing: true, event, durability, warnings: Vec::new() },
+                RunStarted {
+                    run_id: run_id.to_string(),
+                    state: state.to_string(),
+                    existing: true,
+                    event,
+                    durability,
+                    warnings: Vec::new(),
+                },
             )
         }
         Started::Conflict { run_id } => return Err(conflict(&run_id)),

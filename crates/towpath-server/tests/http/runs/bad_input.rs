@@ -129,7 +129,12 @@ async fn workers_that_cannot_be() {
         (worker(json!({ "build": "" })), 400, "invalid_name", "build"),
         (worker(json!({ "workflows": [] })), 400, "invalid_field", "workflows"),
         (worker(json!({ "workflows": [{ "workflow": "order" }] })), 400, "missing_field", "workflows[0].version"),
-        (worker(json!({ "workflows": [{ "workflow": "a", "version": "1" }, { "workflow": "", "version": "1" }] })), 400, "invalid_name", "workflows[1].workflow"),
+        (
+            worker(json!({ "workflows": [{ "workflow": "a", "version": "1" }, { "workflow": "", "version": "1" }] })),
+            400,
+            "invalid_name",
+            "workflows[1].workflow",
+        ),
         (worker(json!({ "worker_id": "a:b" })), 400, "invalid_name", "worker_id"),
         (worker(json!({ "lease_ms": 499 })), 400, "out_of_range", "lease_ms"),
         (worker(json!({ "lease_ms": 3_600_001 })), 400, "out_of_range", "lease_ms"),
@@ -137,16 +142,24 @@ async fn workers_that_cannot_be() {
     check(&server, "/v1/run-workers", table).await;
     let known = server.run_worker("order").await;
     let path = |verb: &str| format!("/v1/run-workers/{}/{verb}", known.id);
-    check(&server, &path("claim"), vec![
-        (json!({ "max": 0 }), 400, "out_of_range", "max"),
-        (json!({ "max": 101 }), 400, "out_of_range", "max"),
-        (json!({ "wait_ms": 60_001 }), 400, "out_of_range", "wait_ms"),
-    ])
+    check(
+        &server,
+        &path("claim"),
+        vec![
+            (json!({ "max": 0 }), 400, "out_of_range", "max"),
+            (json!({ "max": 101 }), 400, "out_of_range", "max"),
+            (json!({ "wait_ms": 60_001 }), 400, "out_of_range", "wait_ms"),
+        ],
+    )
     .await;
-    check(&server, &path("renew"), vec![
-        (json!({ "runs": [{ "run_id": "nonsense", "epoch": 1 }] }), 400, "invalid_name", "runs[0].run_id"),
-        (json!({ "runs": [{ "run_id": NO_RUN }] }), 400, "missing_field", "runs[0].epoch"),
-    ])
+    check(
+        &server,
+        &path("renew"),
+        vec![
+            (json!({ "runs": [{ "run_id": "nonsense", "epoch": 1 }] }), 400, "invalid_name", "runs[0].run_id"),
+            (json!({ "runs": [{ "run_id": NO_RUN }] }), 400, "missing_field", "runs[0].epoch"),
+        ],
+    )
     .await;
     for verb in ["claim", "renew"] {
         is_refused(server.post(&format!("/v1/run-workers/unknown/{verb}"), json!({})).await, verb, 404, "worker_not_found", "worker_id");
@@ -197,7 +210,12 @@ async fn commits_that_do_not_fit_are_refused_and_write_nothing() {
         (steps(json!([{ "step": { "kind": "task", "name": "a" }, "value": 1 }])), 422, "bad_entry", "steps[0].out"),
         (steps(json!([{ "step": { "kind": "task", "name": "a" }, "out": "fine" }])), 422, "bad_entry", "steps[0].out"),
         (steps(json!([{ "step": { "kind": "task", "name": "a" }, "out": "err" }])), 422, "bad_entry", "steps[0].error"),
-        (steps(json!([{ "step": { "kind": "task", "name": "a" }, "out": "ok", "error": { "message": "x" } }])), 422, "bad_entry", "steps[0].error"),
+        (
+            steps(json!([{ "step": { "kind": "task", "name": "a" }, "out": "ok", "error": { "message": "x" } }])),
+            422,
+            "bad_entry",
+            "steps[0].error",
+        ),
         (steps(json!(many)), 413, "batch_too_large", "steps"),
         (then(json!({ "kind": "vanish" })), 400, "invalid_field", "then.kind"),
         (then(json!({ "kind": "fail" })), 400, "missing_field", "then.error"),

@@ -10,7 +10,10 @@ async fn a_start_with_the_same_reference_is_the_same_run() {
     let start = |input: Value| json!({ "workflow": "order", "version": "1", "input": input, "reference": "order-42" });
     let first = server.post("/v1/runs", start(json!({ "a": 1, "b": 2 }))).await.with(201);
     assert_eq!((&first["existing"], &first["state"], &first["durability"]), (&json!(false), &json!("ready"), &json!("memory")));
-    let again = server.post_bytes("/v1/runs", r#"{"workflow":"order","version":"1","input":{ "b":2.0,"a":1 },"reference":"order-42"}"#).await.with(200);
+    let again = server
+        .post_bytes("/v1/runs", r#"{"workflow":"order","version":"1","input":{ "b":2.0,"a":1 },"reference":"order-42"}"#)
+        .await
+        .with(200);
     assert_eq!((&again["existing"], &again["run_id"]), (&json!(true), &first["run_id"]), "the same input, written otherwise");
     let other = server.post("/v1/runs", start(json!({ "a": 2 }))).await.error(409, "reference_conflict");
     assert_eq!((&other["details"]["run_id"], other["field"].as_str()), (&first["run_id"], Some("reference")));
@@ -127,7 +130,10 @@ async fn events_reach_runs_by_id_and_by_reference() {
     let two = server.post("/v1/runs", start("two")).await.with(201)["run_id"].as_str().unwrap().to_owned();
     let event = json!({ "event": "approved", "data": { "granted": true }, "reference": "click-7" });
     let sent = server.run_verb(&one, "send", event.clone()).await.with(202);
-    assert_eq!((&sent["result"], &sent["number"], &sent["run_id"], &sent["durability"]), (&json!("accepted"), &json!(1), &json!(one), &json!("memory")));
+    assert_eq!(
+        (&sent["result"], &sent["number"], &sent["run_id"], &sent["durability"]),
+        (&json!("accepted"), &json!(1), &json!(one), &json!("memory"))
+    );
     assert_eq!(server.run_verb(&one, "send", event).await.with(202)["result"], "duplicate");
     assert_eq!(server.run(&one).await["unconsumed_events"], 1);
     server.run_verb(&two, "cancel", json!({})).await.with(200);
@@ -135,7 +141,8 @@ async fn events_reach_runs_by_id_and_by_reference() {
     assert_eq!(closed["details"]["state"], "cancelled");
     let many = json!({ "event": "approved", "workflow": "order", "references": ["one", "two", "three"] });
     let results = server.post("/v1/runs:send", many).await.with(202)["results"].clone();
-    let words = |results: &Value| results.as_array().unwrap().iter().map(|sent| sent["result"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let words =
+        |results: &Value| results.as_array().unwrap().iter().map(|sent| sent["result"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
     assert_eq!(words(&results), ["accepted", "run_closed", "run_not_found"]);
     assert_eq!((&results[0]["run_id"], &results[0]["reference"], &results[1]["state"]), (&json!(one), &json!("one"), &json!("cancelled")));
     let by_id = server.post("/v1/runs:send", json!({ "event": "again", "run_ids": [one, two] })).await.with(202);
@@ -169,7 +176,10 @@ async fn a_run_is_cancelled_terminated_paused_and_resumed() {
     let mut held = worker.claim().await;
     let asked = server.run_verb(&run_id, "cancel", json!({ "reason": "not wanted" })).await.with(200);
     assert_eq!(asked["state"], "running", "its code is asked to end it");
-    let fact = server.post(&format!("/v1/run-workers/{}/renew", worker.id), json!({ "runs": [{ "run_id": run_id, "epoch": held.run["epoch"] }] })).await.with(200);
+    let fact = server
+        .post(&format!("/v1/run-workers/{}/renew", worker.id), json!({ "runs": [{ "run_id": run_id, "epoch": held.run["epoch"] }] }))
+        .await
+        .with(200);
     assert_eq!((&fact["runs"][0]["cancel_requested"], &fact["runs"][0]["latest_fact"]), (&json!(true), &json!(1)));
     held.commit(json!([{ "fact": 1 }]), json!({ "kind": "cancel", "reason": "not wanted" })).await;
     let shown = server.run(&run_id).await;
@@ -202,7 +212,10 @@ async fn an_export_has_everything_and_its_last_line() {
     assert!(exported.text.contains("12345678901234567890"), "numbers keep all their digits");
     assert_eq!(server.get(&format!("/v1/runs/{run_id}/published")).await.with(200)["published"], json!({ "progress": 0.5 }));
     let page = server.get(&format!("/v1/runs/{run_id}/journal?from=1&limit=1")).await.with(200);
-    assert_eq!((&page["entries"][0]["number"], &page["entries"][0]["body"]["name"], &page["next"]), (&json!(1), &json!("reserve"), &json!(2)));
+    assert_eq!(
+        (&page["entries"][0]["number"], &page["entries"][0]["body"]["name"], &page["next"]),
+        (&json!(1), &json!("reserve"), &json!(2))
+    );
 }
 
 #[tokio::test]

@@ -21,7 +21,10 @@ async fn a_parent_waits_for_its_child_and_gets_its_result() {
     child.complete(json!("track-7")).await;
     let mut parent = parents.claim().await;
     let fact = parent.run["facts"][0].clone();
-    assert_eq!((&fact["kind"], &fact["step_id"], &fact["data"]), (&json!("child_closed"), &json!(step), &json!({ "out": "ok", "v": "track-7" })));
+    assert_eq!(
+        (&fact["kind"], &fact["step_id"], &fact["data"]),
+        (&json!("child_closed"), &json!(step), &json!({ "out": "ok", "v": "track-7" }))
+    );
     parent.commit(json!([{ "step_id": step, "fact": fact["number"] }]), json!({ "kind": "complete" })).await;
     let journal = server.get(&format!("/v1/runs/{parent_id}/journal")).await.with(200);
     assert_eq!(journal["entries"][2]["body"], json!({ "out": "ok", "v": "track-7" }));

@@ -79,7 +79,8 @@ async fn a_silent_worker_loses_its_run_and_its_late_commit_is_refused() {
     assert_eq!(second.id(), run_id);
     assert!(second.run["epoch"].as_u64() > first.run["epoch"].as_u64());
     assert_eq!(second.run["journal"][2]["body"]["v"], "by the first", "what was committed is there");
-    let late = first.send(&json!([{ "step": { "kind": "task", "name": "charge" }, "out": "ok" }]), &json!({ "kind": "stay" })).await.with(200);
+    let late =
+        first.send(&json!([{ "step": { "kind": "task", "name": "charge" }, "out": "ok" }]), &json!({ "kind": "stay" })).await.with(200);
     assert_eq!((&late["result"], &late["held"]), (&json!("lost"), &json!(false)));
     let renewed = silent.post("renew", json!({ "runs": [{ "run_id": run_id, "epoch": first.run["epoch"] }] })).await.with(200);
     assert_eq!(renewed["runs"][0]["result"], "lost");

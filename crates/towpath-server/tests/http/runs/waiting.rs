@@ -60,7 +60,8 @@ async fn a_sleep_and_the_deadline_of_an_event_end_by_their_timers() {
     assert_eq!((&fact["kind"], &fact["step_id"]), (&json!("timer_due"), &json!(wait)));
     woken.commit(json!([{ "step_id": wait, "fact": fact["number"] }]), json!({ "kind": "complete" })).await;
     let journal = server.get(&format!("/v1/runs/{run_id}/journal")).await.with(200);
-    let bodies: Vec<_> = journal["entries"].as_array().unwrap().iter().filter(|entry| entry["kind"] == "done").map(|entry| entry["body"].clone()).collect();
+    let bodies: Vec<_> =
+        journal["entries"].as_array().unwrap().iter().filter(|entry| entry["kind"] == "done").map(|entry| entry["body"].clone()).collect();
     assert_eq!(bodies, [json!({ "out": "ok" }), json!({ "out": "timeout" })]);
 }
 

@@ -54,7 +54,8 @@ impl Book {
 
     fn note(&mut self, entry: &JournalEntry) -> Result<(), StoreError> {
         let body = entry.entry.body.as_bytes();
-        let unreadable = |error: serde_json::Error| StoreError::Corrupt(format!("entry {} of a journal cannot be read: {error}", entry.number));
+        let unreadable =
+            |error: serde_json::Error| StoreError::Corrupt(format!("entry {} of a journal cannot be read: {error}", entry.number));
         match (entry.entry.kind, &entry.entry.step) {
             (EntryKind::Begin, _) => self.seed = serde_json::from_slice::<Begun>(body).map_err(unreadable)?.seed,
             (EntryKind::Open, Some(step)) => {

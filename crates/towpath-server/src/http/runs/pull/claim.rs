@@ -122,13 +122,8 @@ async fn claim_until(
         }
         let now = app.clock().now();
         let look_again = taken.next_due.unwrap_or(want.until).min(now + LOOK_EVERY).max(now + LOOK_APART).min(want.until);
-        let ask = ClaimRuns {
-            worker: want.worker.clone(),
-            places: Arc::clone(places),
-            max: want.max,
-            idle: *lease,
-            wait: look_again.since(now),
-        };
+        let ask =
+            ClaimRuns { worker: want.worker.clone(), places: Arc::clone(places), max: want.max, idle: *lease, wait: look_again.since(now) };
         let claimed = runs.claim_runs(ask).await?;
         app.run_roster().hear(&want.worker, app.clock().now());
         if !claimed.is_empty() || sender.is_closed() || app.clock().now() >= want.until {

@@ -80,10 +80,7 @@ impl Owner {
     /// The answer to the same commit, if it was made before.
     fn reply_before(&self, run: &Run) -> Option<Committed> {
         let last = run.last_commit.as_ref()?;
-        let is_same = last.owner == self.worker
-            && last.epoch == self.epoch
-            && last.revision == self.revision
-            && last.digest == self.digest;
+        let is_same = last.owner == self.worker && last.epoch == self.epoch && last.revision == self.revision && last.digest == self.digest;
         is_same.then(|| last.reply.clone())
     }
 }
@@ -181,14 +178,7 @@ async fn make(
     Ok(said(app, &committed, step_ids, held, &usable).await)
 }
 
-fn to_commit(
-    owner: Owner,
-    entries: Vec<Entry>,
-    derived: Derived,
-    published: Vec<(Arc<str>, Payload)>,
-    seen: u64,
-    then: Then,
-) -> Commit {
+fn to_commit(owner: Owner, entries: Vec<Entry>, derived: Derived, published: Vec<(Arc<str>, Payload)>, seen: u64, then: Then) -> Commit {
     Commit {
         owner: owner.worker,
         epoch: owner.epoch,

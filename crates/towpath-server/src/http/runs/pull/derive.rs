@@ -70,7 +70,7 @@ impl Deriving<'_> {
             (Some(_), Some(_)) => return Err(bad_entry(at, "a step is new (`step`) or of the journal (`step_id`), not both")),
             (Some(new), None) => {
                 let is_send = new.kind == StepKind::Send.as_str();
-                (Some(self.open(&at, new)?), is_send)
+                (Some(self.open(&at, &new)?), is_send)
             }
             (None, Some(text)) => (Some(names::step_id(format!("{at}.step_id"), &text)?), false),
             (None, None) => (None, false),
@@ -91,12 +91,12 @@ impl Deriving<'_> {
     }
 
     /// The code has issued a step. Returns its id.
-    fn open(&mut self, at: &str, new: NewStepBody) -> Result<StepId, ApiError> {
+    fn open(&mut self, at: &str, new: &NewStepBody) -> Result<StepId, ApiError> {
         let field = |name: &str| format!("{at}.step.{name}");
         let Some(kind) = kind_of(&new.kind) else {
             return Err(bad_step(field("kind"), format!("'{}' is not task, sleep, event, child or send", new.kind.escape_default())));
         };
-        refuse_options(kind, &new, at)?;
+        refuse_options(kind, new, at)?;
         let name: Arc<str> = match (kind, new.name.as_deref()) {
             (StepKind::Sleep, _) => Arc::from("sleep"),
             (_, Some(name)) => Arc::from(names::event(field("name"), name)?.as_str()), // all names of steps have the same form
@@ -113,13 +113,13 @@ impl Deriving<'_> {
         let (id, ordinal) = self.book.open(parts.clone(), kind == StepKind::Sleep || deadline.is_some());
         let mut open = Open { k: kind.as_str(), name: &parts.name, key: key_text(&parts.key), n: ordinal, ..Open::default() };
         match kind {
-            StepKind::Sleep => self.open_sleep(at, &new, &id, &mut open)?,
+            StepKind::Sleep => self.open_sleep(at, new, &id, &mut open)?,
             StepKind::Event => {
                 open.ms = new.deadline_ms;
                 self.derived.armed.extend(deadline.map(|length| (id.clone(), TimerAt::After(length))));
             }
-            StepKind::Send => return self.open_send(at, &new, id, open, input),
-            StepKind::Child => return self.open_child(at, &new, id, open, input),
+            StepKind::Send => return self.open_send(at, new, id, open, input),
+            StepKind::Child => return self.open_child(at, new, id, open, input),
             _task => {
                 let (v, bytes) = kept(input.as_ref());
                 self.push_open(&id, &Open { v, bytes, ..open });
@@ -147,14 +147,7 @@ impl Deriving<'_> {
     }
 
     /// An event for another run. The post is stored with the commit, so the step is done with it.
-    fn open_send(
-        &mut self,
-        at: &str,
-        new: &NewStepBody,
-        id: StepId,
-        open: Open<'_>,
-        data: Option<Payload>,
-    ) -> Result<StepId, ApiError> {
+    fn open_send(&mut self, at: &str, new: &NewStepBody, id: StepId, open: Open<'_>, data: Option<Payload>) -> Result<StepId, ApiError> {
         let Some(to) = new.to.as_deref() else {
             return Err(bad_step(format!("{at}.step.to"), "a send says for which run it is"));
         };
@@ -169,14 +162,7 @@ impl Deriving<'_> {
     }
 
     /// Another workflow. Its id follows from the step, so it cannot start twice.
-    fn open_child(
-        &mut self,
-        at: &str,
-        new: &NewStepBody,
-        id: StepId,
-        open: Open<'_>,
-        input: Option<Payload>,
-    ) -> Result<StepId, ApiError> {
+    fn open_child(&mut self, at: &str, new: &NewStepBody, id: StepId, open: Open<'_>, input: Option<Payload>) -> Result<StepId, ApiError> {
         let Some(version) = new.version.as_deref() else {
             return Err(bad_step(format!("{at}.step.version"), "a child has the version of its workflow"));
         };
@@ -243,9 +229,10 @@ impl Deriving<'_> {
     async fn fact(&self, at: &str, number: u64) -> Result<Fact, ApiError> {
         let facts = self.runs.facts(&self.run.run_id, number.saturating_sub(1)).await?;
         let is_used = self.derived.consumed.contains(&number);
-        facts.into_iter().find(|fact| fact.number == number && !is_used).ok_or_else(|| {
-            bad_entry(format!("{at}.fact"), format!("the inbox has no fact {number}, or it was used before"))
-        })
+        facts
+            .into_iter()
+            .find(|fact| fact.number == number && !is_used)
+            .ok_or_else(|| bad_entry(format!("{at}.fact"), format!("the inbox has no fact {number}, or it was used before")))
     }
 
     async fn end_with_fact(&mut self, at: &str, id: StepId, number: u64) -> Result<(), ApiError> {

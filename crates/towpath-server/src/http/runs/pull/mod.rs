@@ -61,9 +61,8 @@ pub(crate) async fn register(
         return Err(ApiError::new(Code::InvalidField, message).field("workflows"));
     }
     let served = body.workflows.iter().enumerate();
-    let places = served.map(|(at, served)| {
-        names::place(&format!("workflows[{at}]."), &served.workflow, &served.version, served.shard.as_deref())
-    });
+    let places =
+        served.map(|(at, served)| names::place(&format!("workflows[{at}]."), &served.workflow, &served.version, served.shard.as_deref()));
     let places: Vec<_> = places.collect::<Result<_, _>>()?;
     let unblocked = runs.register_build(&build, &places).await?;
     let terms = RunWorker { build, places: places.into(), lease: Duration::from_millis(lease_ms) };
@@ -119,9 +118,8 @@ fn claims(runs: &[HeldRunBody]) -> Result<Vec<(RunId, Fence)>, ApiError> {
         let message = format!("there are {} runs: send at most {RUNS_MAX} at once", runs.len());
         return Err(ApiError::new(Code::BatchTooLarge, message).field("runs").details(json!({ "limit": RUNS_MAX })));
     }
-    let claim = |(at, held): (usize, &HeldRunBody)| {
-        Ok((names::run_id_in(format!("runs[{at}].run_id"), &held.run_id)?, Fence::new(held.epoch)))
-    };
+    let claim =
+        |(at, held): (usize, &HeldRunBody)| Ok((names::run_id_in(format!("runs[{at}].run_id"), &held.run_id)?, Fence::new(held.epoch)));
     runs.iter().enumerate().map(claim).collect()
 }
 

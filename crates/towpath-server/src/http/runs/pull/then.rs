@@ -29,10 +29,7 @@ pub(super) enum Wanted {
     /// Another worker goes on.
     Release,
     /// A person or another build must help.
-    Block {
-        cause: BlockCause,
-        reason: String,
-    },
+    Block { cause: BlockCause, reason: String },
 }
 
 impl Wanted {
@@ -77,8 +74,7 @@ fn missing(field: &'static str, message: &str) -> ApiError {
 
 fn cause(given: &str) -> Result<BlockCause, ApiError> {
     // Workers find these; a store finds out by itself that a run is poisoned.
-    let known =
-        [BlockCause::Nondeterminism, BlockCause::Panicked, BlockCause::Decode, BlockCause::HistoryFull, BlockCause::Exhausted];
+    let known = [BlockCause::Nondeterminism, BlockCause::Panicked, BlockCause::Decode, BlockCause::HistoryFull, BlockCause::Exhausted];
     names::word("then.cause", given, &known.map(BlockCause::as_str), |word| known.into_iter().find(|cause| cause.as_str() == word))
 }
 
