@@ -1,7 +1,7 @@
 """A worker that executes runs of the workflow `order` (version 1): Python 3 and its standard library, nothing else.
 
-`python3 worker.py [SERVER]`, by default http://127.0.0.1:8690. Kill it at any moment and start another one: a task whose result is in the journal does not run again. `class Run` is
-all that a workflow needs; docs/runs.md describes the requests. What happens is printed on standard output, one JSON object per line.
+Start it with `python3 worker.py [SERVER]`, kill it at any moment and start another one: a task whose result is in the journal does not run again.
+`class Run` is all that a workflow needs; docs/runs.md describes the requests. It prints what happens, one JSON object per line.
 """
 import http.client, json, os, signal, sys, threading, time
 from urllib.parse import urlsplit

@@ -28,7 +28,7 @@ use crate::http::wire::Json;
 )]
 pub(crate) async fn export(State(app): State<App>, PathText(id): PathText) -> Result<Response, ApiError> {
     let run_id = names::run_id(&id)?;
-    let first = line("run", &detail(&app, &found(&app, &run_id).await?).await?);
+    let first = line("run", &detail(&app, &found(&app, &run_id).await?).await);
     let lines = stream::try_unfold(Next::Run(first), move |next| step(app.clone(), run_id.clone(), next));
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }

@@ -74,17 +74,20 @@ fn cursor(text: &str) -> Result<(Timestamp, RunId), ApiError> {
 )]
 pub(crate) async fn show(State(app): State<App>, PathText(id): PathText) -> Result<Json<RunBody>, ApiError> {
     let view = found(&app, &names::run_id(&id)?).await?;
-    detail(&app, &view).await.map(Json)
+    Ok(Json(detail(&app, &view).await))
 }
 
-/// A run, with what is known of the workers that it waits for.
-pub(super) async fn detail(app: &App, view: &RunView) -> Result<RunBody, ApiError> {
+/// A run, with what is known of the workers that it waits for. If that cannot be found out, the run is shown all the same.
+pub(super) async fn detail(app: &App, view: &RunView) -> RunBody {
     let workers = match depends_on_workers(&view.run) {
         false => Workers::NotAsked,
-        true if seen::was_served(app, &view.run.place).await? => Workers::Seen,
-        true => Workers::NeverSeen,
+        true => match seen::was_served(app, &view.run.place).await {
+            Ok(true) => Workers::Seen,
+            Ok(false) => Workers::NeverSeen,
+            Err(_) => Workers::NotAsked,
+        },
     };
-    Ok(body::run(view, workers, app.clock().now()))
+    body::run(view, workers, app.clock().now())
 }
 
 /// Wait for the end of a run
@@ -111,7 +114,7 @@ pub(crate) async fn wait(
         view = found(&app, &run_id).await?;
     }
     let status = if view.run.state.is_closed() { StatusCode::OK } else { StatusCode::ACCEPTED };
-    Ok((status, Json(detail(&app, &view).await?)))
+    Ok((status, Json(detail(&app, &view).await)))
 }
 
 /// Read the journal of a run's present generation

@@ -1,5 +1,6 @@
 //! A pull worker's commit: read, checked against the journal, written as a whole or not at all.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::Json;
@@ -53,9 +54,9 @@ pub(crate) async fn commit(
     // Read before the facts: a fact that comes later has a higher number than the header knows of.
     let Some(run) = runs.run(&run_id).await?.map(|view| view.run) else { return Ok(Json(answer("lost"))) };
     if let Some(reply) = owner.reply_before(&run) {
-        return repeated(&app, runs, &run, &body, reply).await.map(Json);
+        return repeated(&app, runs, &run, &owner, &body, reply).await.map(Json);
     }
-    if run.state != RunState::Running || run.owner.as_ref() != Some(&owner.worker) || run.epoch != owner.epoch {
+    if !owner.has(&run) {
         return Ok(Json(answer("lost")));
     }
     if run.revision != owner.revision {
@@ -77,6 +78,11 @@ struct Owner {
 }
 
 impl Owner {
+    /// Whether the run is this worker's, by this claim.
+    fn has(&self, run: &Run) -> bool {
+        run.state == RunState::Running && run.owner.as_ref() == Some(&self.worker) && run.epoch == self.epoch
+    }
+
     /// The answer to the same commit, if it was made before.
     fn reply_before(&self, run: &Run) -> Option<Committed> {
         let last = run.last_commit.as_ref()?;
@@ -121,6 +127,20 @@ fn published(body: &CommitRunBody) -> Result<Vec<(Arc<str>, Payload)>, ApiError>
     body.publish.iter().map(value).collect()
 }
 
+/// A run has a bounded number of published values.
+async fn check_published(runs: &Arc<dyn RunStore>, run: &Run, new: &[(Arc<str>, Payload)]) -> Result<(), ApiError> {
+    if new.is_empty() {
+        return Ok(());
+    }
+    let mut keys: HashSet<Arc<str>> = runs.published(&run.run_id).await?.into_iter().map(|(key, _)| key).collect();
+    keys.extend(new.iter().map(|(key, _)| Arc::clone(key)));
+    if keys.len() > PUBLISHED_MAX {
+        let message = format!("the run would have {} published values: at most {PUBLISHED_MAX} are kept", keys.len());
+        return Err(ApiError::new(Code::BatchTooLarge, message).field("publish").details(json!({ "limit": PUBLISHED_MAX })));
+    }
+    Ok(())
+}
+
 async fn make(
     app: &App,
     runs: &Arc<dyn RunStore>,
@@ -130,6 +150,7 @@ async fn make(
     mut request: CommitRunBody,
 ) -> Result<CommitRunAnswer, ApiError> {
     let (mut published, wanted) = (published(&request)?, Wanted::of(request.then.take())?);
+    check_published(runs, run, &published).await?;
     let mut deriving = Deriving { runs, run, book: &mut book, derived: Derived::default() };
     for (place, step) in std::mem::take(&mut request.steps).into_iter().enumerate() {
         deriving.take(place, step).await?;
@@ -255,18 +276,19 @@ async fn repeated(
     app: &App,
     runs: &Arc<dyn RunStore>,
     run: &Run,
+    owner: &Owner,
     request: &CommitRunBody,
     reply: Committed,
 ) -> Result<CommitRunAnswer, ApiError> {
     let step_ids = opened_before(runs, &run.run_id, request, reply.first_entry).await?;
-    let is_running = run.state == RunState::Running && run.revision == reply.revision;
-    let facts = if is_running && request.then.as_ref().is_some_and(|then| then.kind == "park") {
+    let held = owner.has(run);
+    let facts = if held && request.then.as_ref().is_some_and(|then| then.kind == "park") {
         let book = Book::read(runs, run).await?;
         Inbox::read(runs, run, &book, &[]).await?.usable
     } else {
         Vec::new()
     };
-    Ok(said(app, &reply, step_ids, is_running, &facts).await)
+    Ok(said(app, &reply, step_ids, held, &facts).await)
 }
 
 /// The ids of the steps of a commit that was made before: its `open` entries are in the order of the request.

@@ -14,10 +14,10 @@ use towpath_core::time::Timestamp;
 use super::book::{Book, key, key_text, kind_of};
 use crate::http::bounds;
 use crate::http::codes::Code;
-use crate::http::error::ApiError;
+use crate::http::error::{ApiError, payload_too_large};
 use crate::http::runs::bodies::{self, Ended, Error, Open};
-use crate::http::runs::names;
 use crate::http::runs::start::RETAIN_DEFAULT;
+use crate::http::runs::{PAYLOAD_BYTES_MAX, names};
 use crate::http::wire::run_workers::{NewStepBody, RunErrorBody, StepBody};
 
 /// The journal keeps inputs of steps up to this size; replay supplies larger ones.
@@ -214,7 +214,7 @@ impl Deriving<'_> {
                 self.push_done(id, &Ended { out: "ok", v: Some(&value), ..Ended::default() });
             }
             ("err", Some(error)) if value.is_none() => {
-                let error = self::error(error);
+                let error = self::error(error)?;
                 self.push_done(id, &Ended { out: "err", err: Some(&error), ..Ended::default() });
             }
             ("ok", Some(_)) => return Err(bad_entry(format!("{at}.error"), "a task that ended with `ok` has no error")),
@@ -321,6 +321,12 @@ const fn policy_word(policy: ClosePolicy) -> &'static str {
 }
 
 /// An error as it stands in a journal.
-pub(super) fn error(body: RunErrorBody) -> Error {
-    Error { code: body.code.unwrap_or_else(|| "handler_error".to_owned()), message: body.message, details: body.details }
+pub(super) fn error(body: RunErrorBody) -> Result<Error, ApiError> {
+    let RunErrorBody { code, message, details } = body;
+    let (bytes, limit) = (message.len() + details.as_ref().map_or(0, |details| details.get().len()), PAYLOAD_BYTES_MAX as u64);
+    if bytes as u64 > limit {
+        let said = format!("an error has {bytes} bytes: at most {limit} are kept");
+        return Err(payload_too_large("error", said, bytes as u64, limit));
+    }
+    Ok(Error { code: code.unwrap_or_else(|| "handler_error".to_owned()), message, details })
 }

@@ -48,7 +48,7 @@ impl Wanted {
             }
             "fail" => {
                 let given = given.ok_or_else(|| missing("then.error", "a run that fails has an error"))?;
-                Ok(Self::Close(RunEnd::Failed, bodies::close(&Ended { out: "err", err: Some(&error(given)), ..Ended::default() })))
+                Ok(Self::Close(RunEnd::Failed, bodies::close(&Ended { out: "err", err: Some(&error(given)?), ..Ended::default() })))
             }
             "cancel" => {
                 let ended = Ended { out: "cancelled", reason: reason.as_deref(), ..Ended::default() };
