@@ -199,3 +199,32 @@ async fn a_paused_run_tells_its_worker_to_release_it() {
     let failed = json!({ "out": "err", "err": { "code": "handler_error", "message": "no" } });
     assert_eq!(again.run["journal"][2]["body"], failed);
 }
+
+#[tokio::test]
+async fn a_client_that_goes_away_in_an_open_claim_keeps_no_run() {
+    let server = server().await;
+    let (gone, other) = (server.run_worker("order").await, server.run_worker("order").await);
+    let claim = server.request(reqwest::Method::POST, &format!("/v1/run-workers/{}/claim", gone.id)).json(&json!({ "wait_ms": 60_000 }));
+    let hung_up = claim.timeout(std::time::Duration::from_millis(200)).send().await;
+    assert!(hung_up.is_err_and(|error| error.is_timeout()));
+    let run_id = server.start_run("order", json!(1)).await;
+    assert_eq!(other.claim().await.id(), run_id);
+}
+
+#[tokio::test]
+async fn a_long_journal_is_read_on_where_the_claim_ends() {
+    let server = server().await;
+    let worker = server.run_worker("order").await;
+    let run_id = server.start_run("order", json!(1)).await;
+    let mut held = worker.claim().await;
+    for number in 0..3 {
+        held.task("large", json!([number, "x".repeat(200_000)])).await;
+    }
+    held.commit(json!([]), json!({ "kind": "release" })).await;
+    let again = worker.claim().await;
+    let next = again.run["journal_next"].as_u64().unwrap();
+    assert_eq!(again.run["journal"].as_array().map(|entries| entries.len() as u64), Some(next));
+    let rest = server.get(&format!("/v1/runs/{run_id}/journal?from={next}")).await.with(200);
+    let last = rest["entries"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&last["number"], &last["body"]["v"][0], &rest["next"]), (&json!(6), &json!(2), &Value::Null));
+}
