@@ -77,6 +77,20 @@ fn runs_are_paused_resumed_and_terminated() {
 }
 
 #[test]
+fn a_filter_means_all_runs_that_it_matches_and_wants_a_yes() {
+    let server = Server::start();
+    let (one, two) = (start(&server, "1", &[]), start(&server, "2", &[]));
+    let other = server.run(&["run", "start", "mail@1"]).exits(0).stdout.trim().to_owned();
+    server.run(&["run", "pause", "--workflow", "order"]).exits(2).says("2 runs would be asked to pause; nothing was done");
+    assert_eq!(show(&server, &one)["paused"], false);
+    let paused = server.run(&["run", "terminate", "--workflow", "order@1", "--yes"]).exits(0);
+    assert!(paused.stdout.contains(&one) && paused.stdout.contains(&two) && !paused.stdout.contains(&other), "{}", paused.stdout);
+    server.run(&["run", "terminate", "--workflow", "order", "--yes"]).exits(3).says("no run matches");
+    assert_eq!(show(&server, &other)["state"], "ready");
+    server.run(&["run", "cancel", &other, "--workflow", "order"]).exits(2);
+}
+
+#[test]
 fn an_export_is_written_to_a_file_that_was_not_there() {
     let server = Server::start();
     let run_id = start(&server, r#"{"item":"tea"}"#, &[]);

@@ -4,6 +4,7 @@ use clap::Args;
 use serde_json::json;
 use towpath_server::http::wire::runs::{ReasonBody, RunRequestAnswer, SendAnswer, SendBody};
 
+use super::choice::ChoiceArgs;
 use crate::cli::client::{Ask, Client, routes};
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
@@ -26,17 +27,9 @@ pub(super) struct SendArgs {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct IdsArgs {
-    /// The ids of the runs
-    #[arg(value_name = "ID", required = true)]
-    pub(super) ids: Vec<String>,
-}
-
-#[derive(Args, Debug)]
 pub(super) struct EndArgs {
-    /// The ids of the runs
-    #[arg(value_name = "ID", required = true)]
-    ids: Vec<String>,
+    #[command(flatten)]
+    which: ChoiceArgs,
     /// Why, for people; it stands in the journal
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -58,13 +51,18 @@ pub(super) async fn send(client: &Client, out: Output, args: SendArgs) -> Result
 }
 
 pub(super) async fn end(client: &Client, out: Output, verb: &str, args: EndArgs) -> Result<Exit, Failure> {
-    ask_all(client, out, verb, &args.ids, args.reason).await
+    ask_all(client, out, verb, args.which, args.reason).await
 }
 
 /// Asks the same of each run. One that had closed before changes nothing; the first other trouble ends the command.
-pub(super) async fn ask_all(client: &Client, out: Output, verb: &str, ids: &[String], reason: Option<String>) -> Result<Exit, Failure> {
+pub(super) async fn ask_all(client: &Client, out: Output, verb: &str, which: ChoiceArgs, reason: Option<String>) -> Result<Exit, Failure> {
+    let ids = which.ids(client, verb).await?;
+    if ids.is_empty() {
+        out.note("no run matches");
+        return Ok(Exit::NotFound);
+    }
     let mut exit = Exit::Done;
-    for run_id in ids {
+    for run_id in &ids {
         let path = routes::run_verb(run_id, verb);
         let ask = match &reason {
             Some(_) => Ask::post(&path, &ReasonBody { reason: reason.clone() }),

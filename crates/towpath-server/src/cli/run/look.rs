@@ -164,7 +164,7 @@ pub(super) async fn list(client: &Client, out: Output, args: &ListArgs) -> Resul
 }
 
 /// A misspelt word is told here with the words there are.
-fn check_words(field: &str, given: Option<&str>, known: &[&str]) -> Result<(), Failure> {
+pub(super) fn check_words(field: &str, given: Option<&str>, known: &[&str]) -> Result<(), Failure> {
     let unknown = given.unwrap_or_default().split(',').filter(|word| !word.is_empty()).find(|word| !known.contains(&word.trim()));
     match unknown {
         None => Ok(()),

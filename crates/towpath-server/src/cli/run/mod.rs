@@ -1,6 +1,7 @@
 //! `towpath run`: workflow runs started, looked at, awaited, sent events, and asked to stop or to go on.
 
 mod ask;
+mod choice;
 mod end;
 mod export;
 mod look;
@@ -31,6 +32,8 @@ Examples:
   towpath run cancel ID --reason 'the customer changed her mind'
   towpath run terminate ID             ends it without running its code
   towpath run pause ID; towpath run resume ID
+  towpath run resume --state blocked --workflow order --yes
+                                       all that a filter matches
   towpath run export ID -o run.ndjson  journal and inbox, as lines of JSON
 
 start exits 6 when a run with the same reference was started before, send when
@@ -63,9 +66,9 @@ enum RunCommand {
     /// End a run at once, without running its code
     Terminate(ask::EndArgs),
     /// Start nothing more for a run; events and timers gather
-    Pause(ask::IdsArgs),
+    Pause(choice::ChoiceArgs),
     /// Go on with a run that is paused or blocked
-    Resume(ask::IdsArgs),
+    Resume(choice::ChoiceArgs),
     /// Write a run's journal and inbox as lines of JSON
     Export(export::ExportArgs),
 }
@@ -79,8 +82,8 @@ pub(crate) async fn run(client: &Client, out: Output, args: RunArgs) -> Result<E
         RunCommand::Send(args) => ask::send(client, out, args).await,
         RunCommand::Cancel(args) => ask::end(client, out, "cancel", args).await,
         RunCommand::Terminate(args) => ask::end(client, out, "terminate", args).await,
-        RunCommand::Pause(args) => ask::ask_all(client, out, "pause", &args.ids, None).await,
-        RunCommand::Resume(args) => ask::ask_all(client, out, "resume", &args.ids, None).await,
+        RunCommand::Pause(args) => ask::ask_all(client, out, "pause", args, None).await,
+        RunCommand::Resume(args) => ask::ask_all(client, out, "resume", args, None).await,
         RunCommand::Export(args) => export::export(client, out, &args).await,
     }
 }
