@@ -1,6 +1,6 @@
 """A worker that executes runs of the workflow `order` (version 1): Python 3 and its standard library, nothing else.
 
-Start it with `python3 worker.py [SERVER]`, kill it at any moment and start another one: a task whose result is in the journal does not run again.
+Start it with `python3 worker.py [SERVER]`, kill it at any moment and start another one: a task whose result is recorded does not run again.
 `class Run` is all that a workflow needs; docs/runs.md describes the requests. It prints what happens, one JSON object per line.
 """
 import http.client, json, os, signal, sys, threading, time

@@ -96,7 +96,8 @@ pub(super) async fn detail(app: &App, view: &RunView) -> RunBody {
 #[utoipa::path(
     get, path = "/v1/runs/{run_id}/wait", tag = "runs",
     params(("run_id" = String, Path, description = "Which run"), RunWaitQuery),
-    responses((status = 200, description = "It has closed", body = RunBody), (status = 202, description = "It is still open", body = RunBody)),
+    responses((status = 200, description = "It has closed", body = RunBody),
+        (status = 202, description = "It is still open", body = RunBody)),
 )]
 pub(crate) async fn wait(
     State(app): State<App>,

@@ -1,5 +1,5 @@
-//! The pull workers of runs that this server knows: what they serve, and which runs it gave them. It is kept in memory: a worker that is not
-//! known (after a restart of the server) is told so and registers again.
+//! The pull workers of runs that this server knows: what they serve, and which runs it gave them. It is kept in memory: a worker that is
+//! not known (after a restart of the server) is told so and registers again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -232,8 +232,9 @@ pub struct RunErrorBody {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ThenBody {
-    /// `stay`: the worker goes on. `park`: no worker has it until an open step can end. `complete`, `fail`, `cancel`: it ends. `continue`: it
-    /// begins anew with another input and an empty journal. `release`: another worker goes on. `block`: a person or another build must help.
+    /// `stay`: the worker goes on. `park`: no worker has it until an open step can end. `complete`, `fail`, `cancel`: it ends. `continue`:
+    /// it begins anew with another input and an empty journal. `release`: another worker goes on. `block`: a person or another build must
+    /// help.
     pub kind: String,
     /// The result, with `complete`. Default `null`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -257,8 +258,8 @@ pub struct ThenBody {
 /// What a commit has come to.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct CommitRunAnswer {
-    /// `committed`, now or already before. Of all others nothing was written. `lost`: the run is not this worker's any more; stop. `stale`: the
-    /// store has another revision; claim again. `history_full`: the journal takes no new steps; block the run, or continue as new.
+    /// `committed`, now or already before. Of all others nothing was written. `lost`: the run is not this worker's any more; stop. `stale`:
+    /// the store has another revision; claim again. `history_full`: the journal takes no new steps; block the run, or continue as new.
     /// `nothing_to_wait_for`: nothing could wake the parked run. `wait_set_too_large`: it would wait for too much.
     pub result: String,
     /// The revision of the next commit.

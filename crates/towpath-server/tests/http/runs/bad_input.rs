@@ -1,4 +1,5 @@
-//! Hostile and mistaken requests about runs, as tables: each is answered with a status, a code and the field at fault, and leaves nothing behind.
+//! Hostile and mistaken requests about runs, as tables: each is answered with a status, a code and the field at fault, and leaves nothing
+//! behind.
 
 use serde_json::{Value, json};
 
@@ -233,7 +234,7 @@ async fn commits_that_do_not_fit_are_refused_and_write_nothing() {
 }
 
 #[tokio::test]
-async fn a_commit_to_a_run_of_no_one_is_lost() {
+async fn a_commit_to_a_run_that_no_worker_has_is_lost() {
     let server = server().await;
     let body = json!({ "worker_id": "w", "epoch": 1, "revision": 0 });
     assert_eq!(server.run_verb(NO_RUN, "commit", body.clone()).await.with(200)["result"], "lost");

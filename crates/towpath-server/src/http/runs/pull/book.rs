@@ -186,7 +186,7 @@ pub(super) fn key(seed: &str, given: Option<&str>, input: Option<&Payload>) -> R
 pub(crate) struct Books(Mutex<HashMap<RunId, Book>>);
 
 impl Books {
-    /// The book of a run, if it says what the journal says. Whoever takes it puts it back after the commit.
+    /// Takes the book of a run, if it says what the journal says. It is put back after the commit.
     pub(super) fn take(&self, run_id: &RunId, epoch: Fence, revision: u64) -> Option<Book> {
         let mut books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         books.remove(run_id).filter(|book| book.is_of(epoch, revision))

@@ -33,8 +33,8 @@ const LOOK_APART: Duration = Duration::from_millis(50);
 
 /// Claim runs
 ///
-/// Waits up to `wait_ms` for the first one. Runs of workers that have been silent for longer than their leases are taken over. A client that
-/// goes away gives back what it would have got.
+/// Waits up to `wait_ms` for the first one. Runs of workers that have been silent for longer than their leases are taken over. A client
+/// that goes away gives back what it would have got.
 #[utoipa::path(
     post, path = "/v1/run-workers/{worker_id}/claim", tag = "run workers", request_body = ClaimRunsBody,
     params(("worker_id" = String, Path, description = "Which worker")),

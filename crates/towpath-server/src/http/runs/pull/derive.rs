@@ -1,5 +1,5 @@
-//! What a pull worker sends becomes entries of the journal, timers, children and posts. The worker names steps and facts; the server makes all
-//! ids and writes every result that comes from a fact itself.
+//! What a pull worker sends becomes entries of the journal, timers, children and posts. The worker names steps and facts; the server makes
+//! all ids and writes every result that comes from a fact itself.
 
 use std::sync::Arc;
 
