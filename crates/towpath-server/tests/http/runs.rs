@@ -3,6 +3,7 @@
 mod bad_input;
 mod calling;
 mod children;
+mod crashes;
 mod pulling;
 mod waiting;
 
