@@ -3,6 +3,7 @@
 
 mod batches;
 mod locks;
+mod runs;
 mod spans;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use towpath_core::worker::{FunctionDefinition, RegisterWorker, WorkerView};
 
 use crate::functions::FunctionCache;
 pub(crate) use batches::ObservedBatches;
+pub(crate) use runs::ObservedRuns;
 use spans::Spans;
 
 /// Somebody who counts what happens in this process. Every method does nothing unless it is written; none may block.

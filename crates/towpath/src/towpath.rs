@@ -17,7 +17,7 @@ use crate::functions::FunctionCache;
 use crate::ids::SystemIds;
 use crate::limits::Limits;
 use crate::locks::Switchboard;
-use crate::observed::{Nobody, ObservedBatches, ObservedStore, Observer};
+use crate::observed::{Nobody, ObservedBatches, ObservedRuns, ObservedStore, Observer};
 use crate::open::{self, CloseStore, Demand, OpenError, OpenStore, Wish};
 use crate::worker::WorkerBuilder;
 
@@ -279,14 +279,15 @@ impl TowpathBuilder {
         let observed = Arc::new(ObservedStore::new(open.store, Arc::clone(&clock), self.observer.clone(), Arc::clone(&functions)));
         let broken = observed.broken();
         let batch_store = open.batches.map(|batches| Arc::new(ObservedBatches::new(batches, Arc::clone(&observed))) as Arc<dyn BatchStore>);
+        let runs = open.runs.map(|runs| Arc::new(ObservedRuns::new(runs, Arc::clone(&observed))) as Arc<dyn RunStore>);
         let batches = Batches { store: batch_store, source: self.batch_source.or(open.source), known: KnownBatchers::default() };
         let store: Arc<dyn Store> = observed;
         let retention = self.retention.unwrap_or(Retention::FOREVER);
-        let engine = Engine::start(&store, &clock, &functions, retention);
+        let engine = Engine::start(&store, runs.as_ref(), &clock, &functions, retention);
         let switchboard = Switchboard::default();
         let inner = Inner {
             store,
-            runs: open.runs,
+            runs,
             clock,
             ids,
             functions,
