@@ -1,8 +1,12 @@
 //! A worker in any language: register, claim, commit, renew, leave.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-use crate::support::server;
+use serde_json::{Value, json};
+use towpath_server::metrics::Metrics;
+use towpath_server::serve;
+
+use crate::support::{Server, server, settings};
 
 #[tokio::test]
 async fn three_tasks_cost_one_commit_each_and_their_results_are_in_the_journal() {
@@ -117,6 +121,26 @@ async fn a_worker_that_the_server_does_not_know_registers_again_and_keeps_its_ru
     assert_eq!(server.post("/v1/run-workers", again).await.with(200)["worker_id"], json!(worker.id));
     held.task("reserve", json!(1)).await;
     assert_eq!(worker.leave().await["released"], 1);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_know_a_worker_takes_its_renewals_and_commits() {
+    let first = server().await;
+    let same_store = first.running.towpath().clone();
+    let running = serve::start_on(same_store, Arc::new(Metrics::new()), settings()).await.unwrap();
+    let second = Server::on(running);
+    let worker = first.run_worker("order").await;
+    let run_id = first.start_run("order", json!(1)).await;
+    let mut held = worker.claim().await;
+    let renew = json!({ "runs": [{ "run_id": run_id, "epoch": held.run["epoch"] }] });
+    let renewed = second.post(&format!("/v1/run-workers/{}/renew", worker.id), renew).await.with(200);
+    assert_eq!(renewed["runs"][0]["result"], "held");
+    held.server = &second;
+    held.task("reserve", json!(1)).await;
+    held.server = &first;
+    held.complete(json!(2)).await;
+    assert_eq!(second.journal_kinds(&run_id).await, ["begin", "open", "done", "close"]);
+    second.post(&format!("/v1/run-workers/{}/claim", worker.id), json!({})).await.error(404, "worker_not_found");
 }
 
 #[tokio::test]

@@ -92,7 +92,9 @@ pub(crate) async fn renew(
     let (runs, worker) = (store(&app)?, convert::worker_id(&id)?);
     let wait = bounds::check_within("wait_ms", body.wait_ms, 0, WAIT_MS_MAX)?.unwrap_or(0);
     let claims = claims(&body.runs)?;
-    let terms = app.run_roster().hear(&worker, app.clock().now()).ok_or_else(|| not_registered(&worker))?;
+    // A worker that this server does not know (it was started anew) keeps its claims: they are in the store.
+    let known = app.run_roster().hear(&worker, app.clock().now());
+    let lease = known.map_or(Duration::from_millis(LEASE_MS_DEFAULT), |worker| worker.lease);
     let until = app.clock().now() + Duration::from_millis(wait);
     let mut first: Option<Vec<RunRenewal>> = None;
     loop {
@@ -105,7 +107,7 @@ pub(crate) async fn renew(
             let answers = body.runs.iter().zip(&renewals).map(|(held, renewal)| renewed(held, renewal));
             return Ok(Json(RenewRunsAnswer { runs: answers.collect() }));
         }
-        let pause = until.since(now).min(terms.lease / 3);
+        let pause = until.since(now).min(lease / 3);
         tokio::select! {
             notified = runs.runs_notified(&worker, pause) => drop(notified?),
             () = app.drain().begun() => {}
