@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{Beside, Server, wait_for};
+use crate::support::{Beside, Server};
 
 /// The example, as a process.
 pub(crate) struct Worker {
@@ -107,9 +107,9 @@ fn a_worker_that_is_asked_to_stop_releases_its_run_at_once() {
 #[test]
 fn a_run_goes_on_after_the_server_was_killed() {
     let server = Server::start();
-    let _worker = Worker::start(&server, &[("LEASE_MS", "1000"), ("CHARGE_SECONDS", "1")]);
+    let worker = Worker::start(&server, &[("LEASE_MS", "1000"), ("CHARGE_SECONDS", "1")]);
     let run_id = start(&server);
-    wait_for("the first result", || Some(journal(&server, &run_id)).filter(|run| steps(run).len() == 1));
+    worker.begins("charge");
     let (folder, listen) = server.crash();
     let server = Server::start_in(folder, &listen);
     let data = server.run(&["run", "wait", &run_id, "--timeout", "60s"]).exits(0).json();
