@@ -78,7 +78,7 @@ fn a_worker_that_is_killed_in_a_task_leaves_one_result_per_step() {
 #[test]
 fn a_worker_that_stood_still_cannot_write_over_its_successor() {
     let server = Server::start();
-    let paused = Worker::start(&server, &[("LEASE_MS", "1000"), ("CHARGE_SECONDS", "1")]);
+    let paused = Worker::start(&server, &[("LEASE_MS", "1000"), ("CHARGE_SECONDS", "5")]);
     let run_id = start(&server);
     paused.begins("charge");
     paused.signal(nix::sys::signal::Signal::SIGSTOP);

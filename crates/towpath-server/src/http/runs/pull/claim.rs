@@ -26,7 +26,7 @@ const CLAIM_MAX: u64 = 100;
 const MAX_DELIVERIES: u32 = 10;
 /// This much of a journal comes with the claim.
 const JOURNAL_BYTES: usize = 256 * 1024;
-/// A claim that waits looks this often for silent workers, and whether its client is still there.
+/// A claim that waits looks this often for silent workers, or once per lease, and whether its client is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// And not more often than this.
 const LOOK_APART: Duration = Duration::from_millis(50);
@@ -121,7 +121,7 @@ async fn claim_until(
             return Ok(taken.claimed);
         }
         let now = app.clock().now();
-        let look_again = taken.next_due.unwrap_or(want.until).min(now + LOOK_EVERY).max(now + LOOK_APART).min(want.until);
+        let look_again = taken.next_due.unwrap_or(want.until).min(now + LOOK_EVERY.min(*lease)).max(now + LOOK_APART).min(want.until);
         let ask =
             ClaimRuns { worker: want.worker.clone(), places: Arc::clone(places), max: want.max, idle: *lease, wait: look_again.since(now) };
         let claimed = runs.claim_runs(ask).await?;
