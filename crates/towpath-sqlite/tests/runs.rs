@@ -74,7 +74,8 @@ async fn after_a_restart_a_claim_counts_from_the_opening() {
 /// Makes the header of a run something that is not one, as a person or a later version may.
 fn spoil(folder: &Path, run: &RunId) {
     let database = rusqlite::Connection::open(folder.join("towpath.db")).expect("the file can be written");
-    let changed = database.execute("UPDATE runs SET header = '{\"later\":1}' WHERE run_id = ?1", [run.as_str()]).expect("the table is there");
+    let changed =
+        database.execute("UPDATE runs SET header = '{\"later\":1}' WHERE run_id = ?1", [run.as_str()]).expect("the table is there");
     assert_eq!(changed, 1);
 }
 

@@ -36,7 +36,7 @@ pub(super) const OF_PARENT: &str = in_order!("parent = ?3 AND ");
 pub(super) const OF_CAUSE: &str = in_order!("cause = ?3 AND ");
 pub(super) const OF_PLACE: &str = concat!(in_order!("place = ?3 AND state = ?4 AND "), " LIMIT 1");
 pub(super) const NEXT_PLACE: &str = "SELECT place FROM runs WHERE place > ?1 ORDER BY place LIMIT 1";
-const BRIEF: &str = "SELECT reference, header FROM runs WHERE run_id = ?1 AND (kept_until_ms IS NULL OR kept_until_ms > ?2)";
+const BRIEF: &str = "SELECT place, state, reference, header FROM runs WHERE run_id = ?1 AND (kept_until_ms IS NULL OR kept_until_ms > ?2)";
 
 /// Where a run stands in a list: by creation, then by id. Lists go from the highest to the lowest.
 type Rank = (i64, String);
@@ -109,11 +109,18 @@ impl Search<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// A run without payloads; `None` if its retention is over.
+    /// A run without payloads; `None` if its retention is over, or if its place or state is not meant.
     fn brief(&mut self, conn: &Connection, run_id: &str) -> Moved<Option<RunView>> {
         let mut statement = conn.prepare_cached(BRIEF)?;
-        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Option<String>>(0)?, row.get::<_, String>(1)?));
-        let Some((reference, header)) = statement.query_row((run_id, self.now.as_millis()), read).optional()? else { return Ok(None) };
+        let mut found = statement.query((run_id, self.now.as_millis()))?;
+        let Some(row) = found.next()? else { return Ok(None) };
+        // Without reading the header, which may be long.
+        let (place, state): (String, String) = (row.get(0)?, row.get(1)?);
+        let is_of_state = self.filter.states.is_empty() || self.filter.states.iter().any(|meant| meant.as_str() == state);
+        if !is_of_state || !is_of_place(self.filter, &place) {
+            return Ok(None);
+        }
+        let (reference, header): (Option<String>, String) = (row.get(2)?, row.get(3)?);
         self.bytes += header.len();
         let reference = reference.map(rows::read_reference).transpose()?;
         Ok(Some(RunView { run: rows::read_json(&header)?, reference, outcome: None }))
@@ -189,20 +196,27 @@ fn pairs(places: &[String], filter: &RunFilter) -> Vec<(String, RunState)> {
 /// The places that the filter means; `None` if there are too many to look at each of them.
 fn places(conn: &Connection, filter: &RunFilter) -> Moved<Option<Vec<String>>> {
     let begins = filter.workflow.as_ref().map(RunPlace::streams_of).unwrap_or_default();
-    let is_meant = |place: &RunPlace| {
-        filter.workflow.as_ref().is_none_or(|workflow| *workflow == place.workflow)
-            && filter.version.as_ref().is_none_or(|version| *version == place.version)
-            && filter.shard.as_ref().is_none_or(|shard| place.shard.as_ref() == Some(shard))
-    };
     let mut statement = conn.prepare_cached(NEXT_PLACE)?;
     let (mut meant, mut after) = (Vec::new(), begins.clone());
     for _ in 0..MERGED_MAX {
         let next: Option<String> = statement.query_row([&after], |row| row.get(0)).optional()?;
         let Some(next) = next.filter(|next| next.starts_with(&begins)) else { return Ok(Some(meant)) };
-        if RunPlace::of_stream(&next).is_some_and(|place| is_meant(&place)) {
+        if is_of_place(filter, &next) {
             meant.push(next.clone());
         }
         after = next;
     }
     Ok(None)
+}
+
+/// Whether the filter means runs of the place that has this stream.
+fn is_of_place(filter: &RunFilter, stream: &str) -> bool {
+    if filter.workflow.is_none() && filter.version.is_none() && filter.shard.is_none() {
+        return true;
+    }
+    RunPlace::of_stream(stream).is_some_and(|place| {
+        filter.workflow.as_ref().is_none_or(|workflow| *workflow == place.workflow)
+            && filter.version.as_ref().is_none_or(|version| *version == place.version)
+            && filter.shard.as_ref().is_none_or(|shard| place.shard.as_ref() == Some(shard))
+    })
 }

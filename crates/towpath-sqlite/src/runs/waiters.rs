@@ -183,7 +183,7 @@ mod tests {
         let at = Timestamp::from_millis;
         drop(waiters.news_for(&owner("w1"), at(0)));
         waiters.tell_owners(&[(owner("w1"), run_id.clone()), (owner("w2"), run_id.clone())]);
-        assert_eq!(waiters.news_for(&owner("w1"), at(1)).0, [run_id.clone()]);
+        assert_eq!(waiters.news_for(&owner("w1"), at(1)).0, [run_id]);
         assert!(waiters.news_for(&owner("w1"), at(2)).0.is_empty(), "it was told once");
         assert!(waiters.news_for(&owner("w2"), at(3_600_002)).0.is_empty(), "it had not asked");
         assert_eq!(lock(&waiters.owners).len(), 1);

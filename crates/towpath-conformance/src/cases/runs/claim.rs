@@ -121,7 +121,7 @@ pub async fn a_claim_that_waits_gets_the_run_that_comes_into_a_queue_of_its_plac
     t.started(start("billing", 1)).await;
     t.check_waits(&waits).await;
     let id = t.started(start("order@us-east", 2)).await;
-    assert_eq!(waits.end().await, [id.clone()]);
+    assert_eq!(waits.end().await, [id]);
     t.check_waits(&other).await;
     let mut execution = t.claim_runs_of("w3", 1, &["billing"]).await.remove(0);
     let release = execution.commit(Vec::new(), Then::Release);
