@@ -49,7 +49,7 @@ impl Exit {
     /// What an error of the API means for the exit code. The code decides where a status has two meanings.
     pub(crate) fn of_error(status: u16, code: &str) -> Self {
         match (status, code) {
-            (_, "idempotency_conflict") => Self::Usage, // the same key for something else: only another key helps
+            (_, "idempotency_conflict" | "reference_conflict") => Self::Usage, // the same key for something else: only another key helps
             (
                 _,
                 "no_workers" | "overloaded" | "overloaded_server" | "rate_limited" | "call_timed_out" | "lock_held" | "lock_queue_full",
@@ -106,6 +106,9 @@ mod tests {
             (401, "unauthorized", Exit::Usage),
             (404, "function_not_found", Exit::NotFound),
             (422, "idempotency_conflict", Exit::Usage),
+            (409, "reference_conflict", Exit::Usage),
+            (409, "run_closed", Exit::Lost),
+            (429, "mailbox_full", Exit::NotNow),
             (409, "config_conflict", Exit::Lost),
             (409, "function_in_use", Exit::NotNow),
             (409, "lock_held", Exit::NotNow),

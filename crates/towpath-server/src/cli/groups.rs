@@ -1,8 +1,9 @@
 //! The commands of `towpath --help`, in groups.
 
 /// Every command, under the heading that people look for.
-const GROUPS: [(&str, &[&str]); 4] = [
+const GROUPS: [(&str, &[&str]); 5] = [
     ("Calls", &["call", "calls", "worker", "workers", "functions", "dlq"]),
+    ("Workflows", &["run"]),
     ("Batches, locks and limits", &["batch", "lock", "limit"]),
     ("Servers", &["dev", "serve", "config", "export", "import", "doctor", "bench"]),
     ("Other", &["completions", "openapi", "version", "help"]),

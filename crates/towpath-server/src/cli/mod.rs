@@ -31,6 +31,7 @@ mod outcome;
 mod output;
 mod pauses;
 mod retention;
+mod run;
 mod serve;
 mod signals;
 mod time;
@@ -80,6 +81,7 @@ enum Command {
     Functions(functions::FunctionsArgs),
     Workers(workers::WorkersArgs),
     Calls(calls::CallsArgs),
+    Run(run::RunArgs),
     Batch(batch::BatchArgs),
     Dlq(dlq::DlqArgs),
     Limit(limit::LimitArgs),
@@ -156,6 +158,7 @@ async fn dispatch(globals: Globals, command: Command, out: Output) -> Result<Exi
         Command::Functions(args) => with_client(&globals, async |client| functions::run(client, out, args).await).await,
         Command::Workers(args) => with_client(&globals, async |client| workers::run(client, out, args).await).await,
         Command::Calls(args) => with_client(&globals, async |client| calls::run(client, out, args).await).await,
+        Command::Run(args) => with_client(&globals, async |client| run::run(client, out, args).await).await,
         Command::Batch(args) => with_client(&globals, async |client| batch::run(client, out, args).await).await,
         Command::Dlq(args) => with_client(&globals, async |client| dlq::run(client, out, args).await).await,
         Command::Limit(args) => with_client(&globals, async |client| limit::run(client, out, args).await).await,

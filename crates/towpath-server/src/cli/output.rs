@@ -103,8 +103,8 @@ pub(crate) fn count(number: u64) -> Cell {
 pub(crate) fn state(word: &str) -> Cell {
     let colour = match word {
         "completed" => Color::Green,
-        "failed" | "dead" | "timed_out" | "expired" => Color::Red,
-        "delayed" | "cancelled" => Color::Yellow,
+        "failed" | "dead" | "timed_out" | "expired" | "blocked" => Color::Red,
+        "delayed" | "cancelled" | "terminated" => Color::Yellow,
         "running" => Color::Cyan,
         _ => return Cell::new(word),
     };

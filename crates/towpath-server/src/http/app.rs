@@ -16,6 +16,8 @@ use super::host::Hosts;
 use super::probe::Probe;
 use super::roster::Roster;
 use super::routes::Permission;
+use super::runs::pull::Books;
+use super::runs::{RunRoster, SeenPlaces};
 use super::standing::Standing;
 use super::turns::Paced;
 use crate::batches::EloRoutes;
@@ -40,6 +42,9 @@ struct Inner {
     probe: Probe,
     doctor: Doctor,
     roster: Roster,
+    run_roster: RunRoster,
+    seen_places: SeenPlaces,
+    books: Books,
     standing: Standing,
     paced: Paced,
     permissions: HashMap<String, Vec<(Method, Permission)>>,
@@ -63,6 +68,9 @@ impl App {
             probe: Probe::default(),
             doctor: Doctor::new(settings),
             roster: Roster::default(),
+            run_roster: RunRoster::default(),
+            seen_places: SeenPlaces::default(),
+            books: Books::default(),
             standing: Standing::default(),
             paced: Paced::default(),
             permissions: super::routes::permissions(),
@@ -122,6 +130,18 @@ impl App {
 
     pub(crate) fn roster(&self) -> &Roster {
         &self.0.roster
+    }
+
+    pub(crate) fn run_roster(&self) -> &RunRoster {
+        &self.0.run_roster
+    }
+
+    pub(crate) fn seen_places(&self) -> &SeenPlaces {
+        &self.0.seen_places
+    }
+
+    pub(crate) fn books(&self) -> &Books {
+        &self.0.books
     }
 
     pub(crate) fn paced(&self) -> &Paced {

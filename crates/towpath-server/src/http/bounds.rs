@@ -27,6 +27,8 @@ const TABLE: &[Bounds] = &[
     bounds("retry_after_ms", 0, 7 * DAY_MS),
     bounds("delay_ms", 0, 7 * DAY_MS),
     bounds("delay_ms_max", 0, 7 * DAY_MS),
+    bounds("deadline_ms", 1, 36_600 * DAY_MS),
+    bounds("sleep_ms", 0, 36_600 * DAY_MS),
     bounds("max", 1, 10_000),
     bounds("limit", 1, 200),
     bounds("concurrency", 1, 10_000),

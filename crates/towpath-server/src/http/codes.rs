@@ -64,6 +64,8 @@ codes! {
     BatcherNotFound "batcher_not_found" NOT_FOUND None "There is no such batcher." "Keep its settings with PUT /v1/batches/{batcher}/settings, or name it in the server's configuration file.";
     BatchNotFound "batch_not_found" NOT_FOUND None "Nothing is open for this batch key." "Check the key; GET /v1/batches/{batcher} lists what is open.";
     LockNotFound "lock_not_found" NOT_FOUND None "The scope was never locked, or not for a long time." "Check the scope; GET /v1/locks lists what is held.";
+    RunNotFound "run_not_found" NOT_FOUND None "There is no such run, or its retention is over." "Check the id; GET /v1/runs lists what there is.";
+    WorkflowNotFound "workflow_not_found" NOT_FOUND None "No version of the workflow was given, and the server does not know exactly one." "Send `version`; `details.versions` has those that are known.";
     MethodNotAllowed "method_not_allowed" METHOD_NOT_ALLOWED None "The path exists, but not with this method." "The `allow` header lists the methods.";
     BodyTimeout "body_timeout" REQUEST_TIMEOUT None "The body did not arrive in time, which is 30 seconds unless set otherwise." "Send it again.";
     CallCancelled "call_cancelled" CONFLICT Unknown "The call was cancelled while it was waited for." "Nothing, if that was wanted; otherwise call again under a new id.";
@@ -75,6 +77,8 @@ codes! {
     LockHeld "lock_held" CONFLICT None "The lock is not to be had: `details.outcome` is `held`, `timed_out`, `self` or `spent`." "Try again later; `details.holder` says who has it.";
     LockLost "lock_lost" CONFLICT None "The lock is no longer the caller's, or never was: `details.outcome` is `lost` or `not_holder`." "Stop, and write nothing more under its fence.";
     LockChanged "lock_changed" CONFLICT None "The lock changed since it was looked at." "Look again, and decide again.";
+    ReferenceConflict "reference_conflict" CONFLICT None "The reference belongs to a run with another input." "`details.run_id` is that run; use another reference, or `on_conflict: return_existing`.";
+    RunClosed "run_closed" CONFLICT None "The run has closed." "`details.state` says how; nothing was done.";
     PayloadTooLarge "payload_too_large" PAYLOAD_TOO_LARGE None "The body, the params or the progress report are larger than allowed." "`details.limit` is the limit in bytes; send less, or a reference.";
     BatchTooLarge "batch_too_large" PAYLOAD_TOO_LARGE None "A list has more entries than allowed." "Send it in parts of `details.limit`.";
     MessageTooLarge "message_too_large" PAYLOAD_TOO_LARGE None "A message is larger than 256 KiB." "Send a reference to what is large.";
@@ -91,12 +95,17 @@ codes! {
     TooMany "too_many" UNPROCESSABLE_ENTITY None "There are more rules than a check may have, or none." "`details.limit` is how many there may be.";
     Ambiguous "ambiguous" UNPROCESSABLE_ENTITY None "Fields that exclude each other were given." "Leave out all but one.";
     BadPolicies "bad_policies" UNPROCESSABLE_ENTITY None "The policies in the shared configuration cannot be read, or would be too many." "Look at `limit_policies` with GET /v1/config.";
+    UnencodableInput "unencodable_input" UNPROCESSABLE_ENTITY None "A number in the input of a run or a step is too large to be compared." "Send it as a string.";
+    BadStep "bad_step" UNPROCESSABLE_ENTITY None "A step of a commit cannot be: its kind, its name or an option that its kind does not have." "`field` names it, `message` says what to change.";
+    BadEntry "bad_entry" UNPROCESSABLE_ENTITY None "A result of a commit does not fit: the step is not open, or the fact does not belong to it." "Read the journal and the facts again.";
     CallFailed "call_failed" FAILED_DEPENDENCY Unknown "The function's handler failed, or the call was given up." "`details.error` is the handler's error; a dead letter can be replayed.";
     Overloaded "overloaded" TOO_MANY_REQUESTS None "The function's backlog is full." "Try again after `Retry-After` seconds.";
     BatcherFull "batcher_full" TOO_MANY_REQUESTS None "The batcher has as many messages in open batches as it takes. Nothing was taken." "Try again after `Retry-After` seconds; look whether its target works.";
     LockQueueFull "lock_queue_full" TOO_MANY_REQUESTS None "Too many callers wait for the lock." "Try again after `Retry-After` seconds.";
+    MailboxFull "mailbox_full" TOO_MANY_REQUESTS None "The run has 10,000 events that it has not consumed." "Try again after `Retry-After` seconds; look why the run does not go on.";
     Internal "internal" INTERNAL_SERVER_ERROR Unknown "The server has a bug." "Report it with the request id; the log has more.";
     StoreCorrupt "store_corrupt" INTERNAL_SERVER_ERROR Unknown "The store holds something that cannot be read." "Run `towpath doctor`.";
+    RunsUnsupported "runs_unsupported" NOT_IMPLEMENTED None "The store of this server keeps no workflow runs." "Start the server on a store that does, such as `sqlite:./.towpath`.";
     NoWorkers "no_workers" SERVICE_UNAVAILABLE None "No healthy worker serves the function, and the caller did not want to wait." "Start a worker.";
     StoreUnavailable "store_unavailable" SERVICE_UNAVAILABLE None "The store did not take it." "Try again after `Retry-After` seconds.";
     StoreReadonly "store_readonly" SERVICE_UNAVAILABLE None "The data folder cannot be written." "Make it writable; work goes on by itself.";

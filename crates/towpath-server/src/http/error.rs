@@ -137,9 +137,12 @@ fn shortened(mut text: String) -> String {
 /// How long to wait before trying again, where trying again makes sense.
 fn default_retry_after(code: Code) -> Option<Duration> {
     match code {
-        Code::Overloaded | Code::LockQueueFull | Code::BatcherFull | Code::OverloadedServer | Code::StoreUnavailable => {
-            Some(Duration::from_secs(1))
-        }
+        Code::Overloaded
+        | Code::LockQueueFull
+        | Code::BatcherFull
+        | Code::MailboxFull
+        | Code::OverloadedServer
+        | Code::StoreUnavailable => Some(Duration::from_secs(1)),
         Code::Draining | Code::StoreFull | Code::StoreReadonly | Code::DurabilityBelowMinimum => Some(Duration::from_secs(5)),
         _ => None,
     }

@@ -31,6 +31,7 @@ mod probe;
 mod request_id;
 mod roster;
 mod routes;
+mod runs;
 mod standing;
 mod turns;
 mod waits;

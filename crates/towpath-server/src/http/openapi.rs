@@ -21,6 +21,8 @@ use super::wire::error::ErrorBody;
         (name = "dead letters", description = "Calls that were given up, kept until they are replayed or dropped"),
         (name = "batches", description = "Messages gathered per key until their sender falls silent, then handed over as one"),
         (name = "batch dead letters", description = "Batches that could not be delivered, kept until they are replayed or dropped"),
+        (name = "runs", description = "Workflow runs: start, look, send events, ask"),
+        (name = "run workers", description = "Execute workflow runs from any program that speaks HTTP"),
         (name = "compatible", description = "The routes that clients of ELO's input contour know"),
         (name = "limits", description = "How many in how long: check, look, give back, reset"),
         (name = "locks", description = "Only one at a time, or so many: locks, semaphores, read/write locks"),

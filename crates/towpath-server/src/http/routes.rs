@@ -14,16 +14,16 @@ use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
 use super::app::App;
-use super::{batches, calls, config, dead_letters, doctor, elo, functions, health, limits, locks, openapi, workers};
+use super::{batches, calls, config, dead_letters, doctor, elo, functions, health, limits, locks, openapi, runs, workers};
 
 /// What a route lets its caller do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permission {
     /// For everyone, key or not.
     Public,
-    /// Call functions and cancel calls.
+    /// Call functions and cancel calls; start runs, send them events and cancel them.
     Call,
-    /// Serve functions.
+    /// Serve functions and execute runs.
     Work,
     /// Look.
     Read,
@@ -101,6 +101,25 @@ fn table() -> Vec<(Permission, UtoipaMethodRouter<App>)> {
         (Admin, routes!(batches::dead_letters::drop_many)),
         (Read, routes!(batches::dead_letters::show)),
         (Admin, routes!(batches::dead_letters::drop_one)),
+        (Call, routes!(runs::start::start)),
+        (Read, routes!(runs::look::list)),
+        (Read, routes!(runs::look::show)),
+        (Read, routes!(runs::look::wait)),
+        (Read, routes!(runs::look::journal)),
+        (Read, routes!(runs::look::published)),
+        (Read, routes!(runs::export::export)),
+        (Call, routes!(runs::events::send)),
+        (Call, routes!(runs::events::send_many)),
+        (Call, routes!(runs::requests::cancel)),
+        (Admin, routes!(runs::requests::terminate)),
+        (Admin, routes!(runs::requests::pause)),
+        (Admin, routes!(runs::requests::resume)),
+        (Read, routes!(runs::workflows::workflows)),
+        (Work, routes!(runs::pull::register)),
+        (Work, routes!(runs::pull::claim::claim)),
+        (Work, routes!(runs::pull::commit::commit)),
+        (Work, routes!(runs::pull::renew)),
+        (Work, routes!(runs::pull::leave)),
         (Call, routes!(elo::ingest)),
         (Read, routes!(elo::dlq)),
         (Admin, routes!(elo::clear_dlq)),

@@ -15,6 +15,8 @@ mod many_keys;
 mod moving;
 mod offline;
 mod redis;
+mod run;
+mod run_worker;
 mod serving;
 mod store;
 mod support;

@@ -48,7 +48,7 @@ fn every_client_command_exits_7_without_a_server_and_says_how_to_start_one() {
     // A port that was free a moment ago and is nobody's now.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = format!("http://127.0.0.1:{port}");
-    let commands: [&[&str]; 11] = [
+    let commands: [&[&str]; 18] = [
         &["limit", "check", "acme"],
         &["call", "add"],
         &["worker", "x", "--exec", "cat"],
@@ -57,6 +57,13 @@ fn every_client_command_exits_7_without_a_server_and_says_how_to_start_one() {
         &["calls"],
         &["calls", "wait", "x"],
         &["calls", "cancel", "x"],
+        &["run", "start", "order@1", "--reference", "r"],
+        &["run", "ls"],
+        &["run", "show", "x"],
+        &["run", "wait", "x"],
+        &["run", "send", "x", "approved"],
+        &["run", "resume", "--state", "blocked", "--yes"],
+        &["run", "export", "x"],
         &["dlq", "list"],
         &["config", "get"],
         &["config", "watch"],

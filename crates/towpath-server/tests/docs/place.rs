@@ -56,6 +56,8 @@ impl Drop for Place {
 impl Place {
     pub(crate) fn open(kind: page::Place, store: Store) -> Self {
         let (folder, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        // A reader stands in the folder of the repository.
+        std::os::unix::fs::symlink(page::root().join("examples"), folder.path().join("examples")).unwrap();
         let needs_redis = kind == page::Place::Redis || store == Store::Redis;
         let redis = needs_redis.then(|| RedisServer::build().append_only("everysec").line("maxmemory 100mb").start());
         let redis_port = redis.as_ref().map_or_else(free_port, RedisServer::port);

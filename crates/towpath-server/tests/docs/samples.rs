@@ -115,7 +115,7 @@ fn pieces(line: &str) -> Vec<Piece> {
 fn sample(text: &[char]) -> Option<(Kind, usize)> {
     instant(text)
         .map(|length| (Kind::Instant, length))
-        .or_else(|| id(text).map(|length| (Kind::Name, length)))
+        .or_else(|| id(text).or_else(|| run(text)).map(|length| (Kind::Name, length)))
         .or_else(|| request(text).map(|length| (Kind::Request, length)))
         .or_else(|| worker(text).map(|length| (Kind::Worker, length)))
         .or_else(|| length_of_time(text).map(|length| (Kind::Length, length)))
@@ -150,6 +150,12 @@ fn id(text: &[char]) -> Option<usize> {
     let hash =
         text.get(uuid) == Some(&'.') && count(&text[uuid + 1..], |letter| letter.is_ascii_lowercase() || letter.is_ascii_digit()) == 7;
     Some(if hash { uuid + 8 } else { uuid })
+}
+
+/// A run's id: 10 letters and digits, a dash, 26 letters and digits.
+fn run(text: &[char]) -> Option<usize> {
+    let word = |text: &[char]| count(text, |letter| letter.is_ascii_lowercase() || letter.is_ascii_digit());
+    (word(text) == 10 && text.get(10) == Some(&'-') && word(&text[11..]) == 26).then_some(37)
 }
 
 fn request(text: &[char]) -> Option<usize> {
@@ -217,6 +223,8 @@ mod tests {
         assert!(!fits(shown, &printed.replace("ago", "before")));
         assert!(fits("1-01a1e101-53da-72d4-92fc-6f4baa7214cb", "1-01a1e101-53da-72d4-8464-6f4baa7214cb"), "no worker's id");
         assert!(!fits("attempt 1", "attempt 2"), "a small number is no sample");
+        assert!(fits("run 6e8n3pxw2k-01k9z3v8h4e2t9q0m7c5w1x6ya", "run 0123456789-0123456789abcdefghjkmnpqrs"));
+        assert!(!fits("run 6e8n3pxw2k-01k9z3v8h4e2t9q0m7c5w1x6y", "run 0123456789-0123456789abcdefghjkmnpqr"), "too short for a run's id");
         assert!(!fits("3", "4"));
     }
 

@@ -23,6 +23,7 @@ mod pages;
 mod push;
 mod rate_limits;
 mod rates;
+mod runs;
 mod security;
 mod support;
 mod unreachable_limits;

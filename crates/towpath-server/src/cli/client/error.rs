@@ -137,6 +137,12 @@ fn command_line_hint(detail: &ErrorDetail) -> Option<String> {
     };
     let closest_is_known = || details("closest").is_some_and(|closest| closest.as_array().is_some_and(|names| !names.is_empty()));
     match detail.code.as_str() {
+        "run_not_found" => Some("`towpath run ls` lists what there is".to_owned()),
+        "workflow_not_found" => Some("write the version behind an @: `towpath run start NAME@VERSION`".to_owned()),
+        "reference_conflict" => {
+            let id = details("run_id").and_then(|id| id.as_str().map(str::to_owned)).unwrap_or_else(|| "ID".to_owned());
+            Some(format!("see it with `towpath run show {id}`; use another --reference, or --return-existing"))
+        }
         "unauthorized" => Some("give the server's key with --api-key or TOWPATH_API_KEY".to_owned()),
         "function_not_found" if !closest_is_known() => {
             Some("`towpath functions` lists what is known; serve it yourself with `towpath worker NAME --exec CMD`".to_owned())

@@ -112,6 +112,15 @@ impl Client {
         })
     }
 
+    /// Sends a request whose answer is not one JSON value.
+    pub(crate) async fn bytes(&self, ask: Ask) -> Result<Bytes, RequestError> {
+        let response = self.send(ask.request).await?;
+        if (200..300).contains(&response.status) {
+            return Ok(response.body);
+        }
+        Err(RequestError::from_answer(self.server(), response.status, &response.body, response.retry_after))
+    }
+
     /// Sends a request whose answer says nothing that is not known already.
     pub(crate) async fn done(&self, ask: Ask) -> Result<(), RequestError> {
         let response = self.send(ask.request).await?;

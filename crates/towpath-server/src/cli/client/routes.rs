@@ -17,6 +17,7 @@ fn segment(name: &str) -> String {
 pub(crate) const FUNCTIONS: &str = "/v1/functions";
 pub(crate) const WORKERS: &str = "/v1/workers";
 pub(crate) const CALLS: &str = "/v1/calls";
+pub(crate) const RUNS: &str = "/v1/runs";
 pub(crate) const CONFIG: &str = "/v1/config";
 pub(crate) const LIMITS: &str = "/v1/limits";
 pub(crate) const HEALTH: &str = "/v1/health";
@@ -75,6 +76,15 @@ pub(crate) fn detached_calls(function_name: &str) -> String {
 
 pub(crate) fn call(call_id: &str) -> String {
     format!("{CALLS}/{}", segment(call_id))
+}
+
+pub(crate) fn run(run_id: &str) -> String {
+    format!("{RUNS}/{}", segment(run_id))
+}
+
+/// One of a run's verbs: `wait`, `journal`, `send`, `cancel`.
+pub(crate) fn run_verb(run_id: &str, verb: &str) -> String {
+    format!("{}/{verb}", run(run_id))
 }
 
 pub(crate) fn dead_letter(call_id: &str) -> String {

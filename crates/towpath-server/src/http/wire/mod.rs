@@ -15,6 +15,8 @@ pub(crate) mod lenient;
 pub mod limits;
 pub mod locks;
 pub(crate) mod object;
+pub mod run_workers;
+pub mod runs;
 pub mod workers;
 
 use serde_json::value::RawValue;
