@@ -104,6 +104,7 @@ impl RunningWorker {
         let patience = self.desk.timing.drain_timeout;
         let give_up_at = self.desk.clock().now() + patience;
         let receivers = join_all(std::mem::take(&mut self.receivers).into_iter().map(|receiver| receiver.stop(patience)));
+        let workflows = self.workflows.take();
         let handlers = async {
             tokio::select! {
                 biased;
@@ -111,7 +112,6 @@ impl RunningWorker {
                 () = self.desk.clock().sleep_until(give_up_at) => {}
             }
         };
-        let workflows = self.workflows.take();
         let runs = async {
             if let Some(workflows) = workflows {
                 workflows.drain().await;
