@@ -1,6 +1,7 @@
 //! Workers that crash on command: from a chosen commit on, the store never answers them again.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub enum CrashAt {
 pub(crate) struct CrashingRuns {
     store: Arc<dyn RunStore>,
     plan: Mutex<Plan>,
+    /// Reads that have no reply yet. A store in a file makes them beside its other moves.
+    reads: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -55,7 +58,7 @@ enum Fate {
 
 impl CrashingRuns {
     pub(crate) fn new(store: Arc<dyn RunStore>) -> Self {
-        Self { store, plan: Mutex::default() }
+        Self { store, plan: Mutex::default(), reads: AtomicUsize::new(0) }
     }
 
     fn plan(&self) -> MutexGuard<'_, Plan> {
@@ -73,6 +76,24 @@ impl CrashingRuns {
 
     pub(crate) fn runs(&self) -> Vec<RunId> {
         self.plan().runs.iter().cloned().collect()
+    }
+
+    /// Whether a read has no reply yet.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.reads.load(Ordering::Acquire) > 0
+    }
+
+    async fn read<T>(&self, reply: impl Future<Output = T>) -> T {
+        /// Counts down when the read has ended or was dropped.
+        struct Reading<'a>(&'a AtomicUsize);
+        impl Drop for Reading<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        self.reads.fetch_add(1, Ordering::AcqRel);
+        let _reading = Reading(&self.reads);
+        reply.await
     }
 
     fn fate(&self, commit: &Commit) -> Fate {
@@ -149,19 +170,19 @@ impl RunStore for CrashingRuns {
     }
 
     async fn run(&self, run_id: &RunId) -> Result<Option<RunView>, StoreError> {
-        self.store.run(run_id).await
+        self.read(self.store.run(run_id)).await
     }
 
     async fn journal(&self, run_id: &RunId, from: u64, bytes_max: usize) -> Result<Vec<JournalEntry>, StoreError> {
-        self.store.journal(run_id, from, bytes_max).await
+        self.read(self.store.journal(run_id, from, bytes_max)).await
     }
 
     async fn facts(&self, run_id: &RunId, after: u64) -> Result<Vec<Fact>, StoreError> {
-        self.store.facts(run_id, after).await
+        self.read(self.store.facts(run_id, after)).await
     }
 
     async fn published(&self, run_id: &RunId) -> Result<Vec<(Arc<str>, Payload)>, StoreError> {
-        self.store.published(run_id).await
+        self.read(self.store.published(run_id)).await
     }
 
     async fn run_closed(&self, run_id: &RunId, wait: Duration) -> Result<(), StoreError> {

@@ -181,7 +181,8 @@ pub(crate) async fn drive_timers(host: Arc<Host>) {
                 if sent > 0 || fired.fired > 0 {
                     continue;
                 }
-                let next = fired.next_due.unwrap_or(Timestamp::MAX).max(host.now() + SHORTEST_PAUSE);
+                // Others may have armed timers and written posts: callers, and workers elsewhere.
+                let next = fired.next_due.unwrap_or(Timestamp::MAX).min(host.now() + host.claim_wait).max(host.now() + SHORTEST_PAUSE);
                 tokio::select! {
                     () = host.due.notified() => {}
                     () = host.clock().sleep_until(next) => {}

@@ -2,4 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod basics;
+mod busy;
+mod crashes;
+mod families;
+mod replays;
 mod support;
