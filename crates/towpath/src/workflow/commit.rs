@@ -44,16 +44,28 @@ impl Runner {
                 let message = "the run waits for more than it may at once";
                 self.close(Err(HandlerError::fatal("wait_set_too_large", message))).await.map(Some)
             }
-            RunCommitted::NothingToWaitFor => {
-                let trouble = self.progress.foreign("nothing that it waits for would wake it");
-                self.block(Batch::default(), trouble).await.map(Some)
-            }
+            RunCommitted::NothingToWaitFor => self.look_again(batch).await,
             RunCommitted::Lost => {
                 self.attempts.abort_all();
                 Ok(Some(Left::Gone))
             }
             RunCommitted::Stale { .. } => Ok(Some(Left::Stale)),
         }
+    }
+
+    /// The store knows of nothing that would wake the run. Its last timer was fired a moment ago, or its code waits for something else.
+    async fn look_again(&mut self, batch: Batch) -> Result<Option<Left>, StoreError> {
+        let seen = self.inbox.seen();
+        self.read_facts().await?;
+        if self.inbox.seen() == seen {
+            let trouble = self.progress.foreign("nothing that it waits for would wake it");
+            return self.block(Batch::default(), trouble).await.map(Some);
+        }
+        // What the refused commit held goes with the next one.
+        self.disarm.extend(batch.disarmed);
+        batch.consumed.into_iter().for_each(|number| self.inbox.discard(number));
+        self.progress.execution.lock().published.splice(0..0, batch.published);
+        Ok(None)
     }
 
     fn has_unseen_cancel(&self) -> bool {
@@ -93,8 +105,7 @@ impl Runner {
         batch.disarm_given(&self.armed);
         batch.disarmed.append(&mut self.disarm);
         batch.consumed.append(&mut self.inbox.take_unneeded());
-        let mut published = std::mem::take(&mut batch.published);
-        published.append(&mut self.progress.execution.lock().published);
+        batch.published.append(&mut self.progress.execution.lock().published);
         let commit = Commit {
             owner: self.host.worker_id.clone(),
             epoch: self.epoch,
@@ -107,7 +118,7 @@ impl Runner {
             disarmed: batch.disarmed.clone(),
             children: std::mem::take(&mut batch.children),
             posts: std::mem::take(&mut batch.posts),
-            published,
+            published: batch.published.clone(),
             then,
         };
         let reply = self.host.patiently("commit a run", || self.host.store.commit_run(&self.run_id, commit.clone())).await?;
