@@ -101,4 +101,5 @@ pub use towpath_core::worker::{FunctionLimits, FunctionRate};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/locks.md")]
+#[doc = include_str!("../../../docs/workflows.md")]
 struct Pages;

@@ -1,7 +1,7 @@
 //! Children: runs that a run starts, and whose end it can wait for.
 
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -125,16 +125,14 @@ impl<O: DeserializeOwned + Send + 'static> ChildHandle<O> {
     }
 
     /// Waits for the child's result.
-    pub fn result(self) -> impl Future<Output = Result<O, HandlerError>> + Send {
-        async move { self.outcome().await?.into_result() }
+    pub async fn result(self) -> Result<O, HandlerError> {
+        self.outcome().await?.into_result()
     }
 
     /// Waits for the child's end, whatever it is.
-    pub fn outcome(self) -> impl Future<Output = Result<ChildOutcome<O>, HandlerError>> + Send {
-        async move {
-            let done = self.step.await.ok_or_else(HandlerError::cancelled)?;
-            Ok(outcome(&self.execution, &self.what, done).await)
-        }
+    pub async fn outcome(self) -> Result<ChildOutcome<O>, HandlerError> {
+        let done = self.step.await.ok_or_else(HandlerError::cancelled)?;
+        Ok(outcome(&self.execution, &self.what, done).await)
     }
 }
 

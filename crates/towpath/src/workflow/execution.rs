@@ -161,7 +161,7 @@ pub(crate) struct State {
     shields: u32,
     cancel_wakers: Vec<Waker>,
     occurrences: HashMap<StepParts, u64>,
-    uses: HashMap<(Vec<Arc<str>>, StepKind, Arc<str>), u64>,
+    uses: HashMap<StepParts, u64>,
     draws: HashMap<(Vec<Arc<str>>, Arc<str>), u64>,
     orders: u64,
     /// The executor drops the code now; nothing is abandoned by that.
@@ -393,7 +393,7 @@ impl State {
 
     /// How often a step of this branch, kind and name came before, whatever its input.
     fn count_use(&mut self, parts: &StepParts) -> u64 {
-        let uses = self.uses.entry((parts.branch.clone(), parts.kind, Arc::clone(&parts.name))).or_insert(0);
+        let uses = self.uses.entry(StepParts { key: StepKey::None, ..parts.clone() }).or_insert(0);
         *uses += 1;
         *uses - 1
     }

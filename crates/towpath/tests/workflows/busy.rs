@@ -132,7 +132,7 @@ async fn wrong_options_and_double_workflows_are_refused(test: TestTowpath) {
     assert!(matches!(refused, Err(WorkerError::OutOfRange { field: "claim_min_idle_time", .. })));
     static NAMELESS: Workflow<u64, u64> = Workflow::new("", "1");
     assert!(matches!(test.start(&NAMELESS, &0).await, Err(RunError::InvalidName(_))));
-    assert!(matches!(test.start(&MANY, &f64::NAN).await, Ok(_)), "serde_json writes NaN as null");
+    assert!(test.start(&MANY, &f64::NAN).await.is_ok(), "serde_json writes NaN as null");
 }
 
 async fn work(number: u64, ctx: WorkflowContext) -> Result<u64, HandlerError> {

@@ -7,3 +7,4 @@ mod crashes;
 mod families;
 mod replays;
 mod support;
+mod trial;
