@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
 use towpath_core::clock::Clock;
 use towpath_core::lock::Fence;
 use towpath_core::names::{BuildId, Shard, WorkerId, WorkflowName, WorkflowVersion};
@@ -75,7 +76,8 @@ pub(crate) struct Host {
     slots: Arc<Semaphore>,
     suspects: Semaphore,
     digests: AtomicU64,
-    is_leaving: AtomicBool,
+    /// Ends the loops that claim.
+    pub(crate) leaving: CancellationToken,
 }
 
 /// What a host is made of.
@@ -116,7 +118,7 @@ impl Host {
             due: Notify::new(),
             suspects: Semaphore::new(1),
             digests: AtomicU64::new(0),
-            is_leaving: AtomicBool::new(false),
+            leaving: CancellationToken::new(),
         })
     }
 
@@ -171,7 +173,7 @@ impl Host {
 
     /// The worker leaves: runs park, close or are released as soon as their attempts have ended.
     pub(crate) fn begin_to_leave(&self) {
-        self.is_leaving.store(true, Ordering::Release);
+        self.leaving.cancel();
         self.tell_all(|told| told.is_leaving = true);
     }
 
@@ -202,7 +204,7 @@ impl Host {
 
     /// Executes claimed runs.
     pub(crate) fn start(self: &Arc<Self>, claimed: Vec<ClaimedRun>) {
-        let is_leaving = self.is_leaving.load(Ordering::Acquire);
+        let is_leaving = self.leaving.is_cancelled();
         for claimed in claimed {
             let slot = Arc::clone(&self.slots).try_acquire_owned().ok();
             let (run_id, epoch) = (claimed.run.run_id.clone(), claimed.run.epoch);

@@ -9,10 +9,12 @@
 //! | [`register`] | says which build serves which workflows |
 //! | [`drive_timers`] | fires timers of runs and sends posts |
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_core::store::{ClaimRuns, RunRenewal, TakeOverRuns};
+use futures_util::FutureExt;
+use towpath_core::store::{ClaimRuns, ClaimedRun, RunRenewal, StoreError, TakeOverRuns};
 use towpath_core::time::Timestamp;
 
 use super::host::Host;
@@ -25,30 +27,51 @@ const HEAR_WAIT: Duration = Duration::from_secs(60);
 /// A loop that finds nothing to do does not look again sooner.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
-/// Claims ready runs for free slots.
+/// Claims ready runs for free slots, until the worker leaves.
 pub(crate) async fn claim(host: Arc<Host>) {
     let mut backoff = Backoff::new(host.clock(), "claim runs");
     loop {
-        let max = host.free_slots().await;
-        let want = ClaimRuns {
-            worker: host.worker_id.clone(),
-            places: Arc::clone(&host.places),
-            max,
-            idle: host.options.claim_min_idle_time,
-            wait: host.claim_wait,
+        let max = tokio::select! {
+            () = host.leaving.cancelled() => return,
+            max = host.free_slots() => max,
         };
-        match host.store.claim_runs(want).await {
-            Ok(claimed) => {
+        match claim_once(&host, max).await {
+            Some(Ok(claimed)) => {
                 backoff.succeeded();
                 host.start(claimed);
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 if backoff.failed(error).await.is_err() {
                     return;
                 }
             }
+            None => return,
         }
     }
+}
+
+/// One request for runs. `None`: the worker leaves, and the store has nothing in hand for it.
+async fn claim_once(host: &Host, max: u32) -> Option<Result<Vec<ClaimedRun>, StoreError>> {
+    let want = ClaimRuns {
+        worker: host.worker_id.clone(),
+        places: Arc::clone(&host.places),
+        max,
+        idle: host.options.claim_min_idle_time,
+        wait: host.claim_wait,
+    };
+    let mut claim = pin!(host.store.claim_runs(want));
+    tokio::select! {
+        biased;
+        claimed = &mut claim => return Some(claimed),
+        () = host.leaving.cancelled() => {}
+    }
+    // A claim that the store works on has its reply when the store has answered this.
+    tokio::select! {
+        biased;
+        claimed = &mut claim => return Some(claimed),
+        _answered = host.store.renew_runs(&host.worker_id, Vec::new()) => {}
+    }
+    claim.now_or_never()
 }
 
 /// Renews the claims. A worker whose store does not answer starts nothing more once others may take its runs.
@@ -88,12 +111,15 @@ pub(crate) async fn renew(host: Arc<Host>) {
     }
 }
 
-/// Takes the runs of silent owners.
+/// Takes the runs of silent owners, until the worker leaves.
 pub(crate) async fn take_over(host: Arc<Host>) {
     let mut backoff = Backoff::new(host.clock(), "take over runs");
     let idle = host.options.claim_min_idle_time;
     loop {
-        let max = host.free_slots().await;
+        let max = tokio::select! {
+            () = host.leaving.cancelled() => return,
+            max = host.free_slots() => max,
+        };
         let mut next = host.now() + idle / 4;
         let want = TakeOverRuns {
             worker: host.worker_id.clone(),
@@ -118,7 +144,10 @@ pub(crate) async fn take_over(host: Arc<Host>) {
                 }
             }
         }
-        host.clock().sleep_until(next).await;
+        tokio::select! {
+            () = host.leaving.cancelled() => return,
+            () = host.clock().sleep_until(next) => {}
+        }
     }
 }
 

@@ -130,13 +130,15 @@ impl RunningWorkflows {
     /// Leaves in good order: claims nothing more, lets attempts end for a while, and hands the rest to other workers.
     pub(crate) async fn drain(mut self) {
         let host = Arc::clone(&self.host);
-        host.begin_to_leave();
-        // A claim that the store works on has its reply when the store has answered this.
-        let _answered = host.store.renew_runs(&host.worker_id, Vec::new()).await;
-        tokio::task::yield_now().await;
-        self.claimers.shutdown().await;
-        host.begin_to_leave();
         let clock = Arc::clone(host.clock());
+        host.begin_to_leave();
+        let give_up_at = clock.now() + LEAVE_WITHIN;
+        tokio::select! {
+            biased;
+            () = async { while self.claimers.join_next().await.is_some() {} } => {}
+            () = clock.sleep_until(give_up_at) => {}
+        }
+        self.claimers.shutdown().await;
         for (patience, is_last) in [(self.drain_timeout, false), (LEAVE_WITHIN, true)] {
             let give_up_at = clock.now() + patience;
             tokio::select! {
