@@ -5,10 +5,11 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towpath_core::clock::VirtualClock;
-use towpath_core::run::{BlockCause, ClosePolicy, Commit, EntryKind, Group, RunEnd, RunId, RunState, Then, TimerAt, WaitSet};
+use towpath_core::clock::{Clock, VirtualClock};
+use towpath_core::run::{BlockCause, ClosePolicy, Commit, EntryKind, Group, RunEnd, RunId, RunPlace, RunState, Then, TimerAt, WaitSet};
 use towpath_core::store::{
-    ClaimRuns, Durability, NewEvent, OnConflict, Reuse, RunCommitted, RunRequest, RunStore, StartRun, Started, StoreError, TakeOverRuns,
+    ClaimRuns, Durability, NewEvent, OnConflict, Reuse, RunCommitted, RunFilter, RunPageRequest, RunPlaceView, RunRequest, RunStore,
+    RunView, StartRun, Started, StoreError, TakeOverRuns,
 };
 
 use crate::backend::{Backend, ModelBackend, UnderTest};
@@ -199,7 +200,19 @@ impl Pair {
         same(model.journal(&about, 1, 8).await, store.journal(&about, 1, 8).await)?;
         same(model.facts(&about, 0).await, store.facts(&about, 0).await)?;
         same(model.published(&about).await, store.published(&about).await)?;
+        self.compare_lists(op).await?;
         Ok(said)
+    }
+
+    /// A list, a reference, and the places.
+    async fn compare_lists(&self, op: Op) -> Result<(), String> {
+        let (model, store) = self.sides();
+        let filter = filter_of(op);
+        same(all_pages(&*model, &filter).await, all_pages(&*store, &filter).await)?;
+        let (workflow, name) = (subject_place(op).workflow, reference(&format!("ref-{}", op.run / 2)));
+        same(model.run_referenced(&workflow, &name).await, store.run_referenced(&workflow, &name).await)?;
+        same(open_places(&*model).await, open_places(&*store).await)?;
+        Ok(())
     }
 
     async fn start(&mut self, op: Op) -> Result<String, String> {
@@ -357,4 +370,49 @@ impl Pair {
 /// The run that an operation names.
 fn subject(op: Op) -> RunId {
     run_id(PLACES[usize::from(op.run) % PLACES.len()], op.run)
+}
+
+fn subject_place(op: Op) -> RunPlace {
+    run_place(PLACES[usize::from(op.run) % PLACES.len()])
+}
+
+/// A filter that follows from an operation.
+fn filter_of(op: Op) -> RunFilter {
+    let (place, all) = (subject_place(op), RunFilter::default());
+    let state = RunState::ALL[usize::from(op.kind) % RunState::ALL.len()];
+    match op.detail {
+        0 => all,
+        1 => RunFilter { workflow: Some(place.workflow), ..all },
+        2 => RunFilter { version: Some(place.version), states: vec![state], ..all },
+        3 => RunFilter { shard: place.shard, ..all },
+        4 => RunFilter { states: vec![state, RunState::Ready, state], ..all },
+        5 => RunFilter { workflow: Some(place.workflow), states: vec![state], ..all },
+        6 => RunFilter { cause: Some(BlockCause::Nondeterminism), ..all },
+        7 => RunFilter { cause: Some(BlockCause::Panicked), workflow: Some(place.workflow), ..all },
+        8 => RunFilter { parent: Some(subject(op)), ..all },
+        9 => RunFilter { reference: Some(reference(&format!("ref-{}", op.run / 2))), ..all },
+        10 => RunFilter { since: Some(VirtualClock::new().now() + seconds(u64::from(op.kind) * 4)), ..all },
+        _until => RunFilter { until: Some(VirtualClock::new().now() + seconds(u64::from(op.kind) * 4)), ..all },
+    }
+}
+
+/// All runs of a list, three at a time.
+async fn all_pages(runs: &dyn RunStore, filter: &RunFilter) -> Result<Vec<RunView>, StoreError> {
+    let (mut listed, mut page) = (Vec::new(), RunPageRequest { after: None, limit: 3 });
+    loop {
+        let found = runs.runs(filter, page.clone()).await?;
+        listed.extend(found.runs);
+        match found.next {
+            Some(next) if page.after.as_ref() != Some(&next) => page.after = Some(next),
+            _last => return Ok(listed),
+        }
+    }
+}
+
+/// The open runs of all places. Closed ones may be counted for a while after they are gone.
+async fn open_places(runs: &dyn RunStore) -> Result<Vec<RunPlaceView>, StoreError> {
+    let mut places = runs.run_places().await?;
+    places.iter_mut().for_each(|view| view.counts.retain(|(state, _)| !state.is_closed()));
+    places.retain(|view| !view.counts.is_empty());
+    Ok(places)
 }

@@ -511,6 +511,8 @@ mod tests {
             ("runs_timers", include_str!("cases/runs/timers.rs")),
             ("runs_children", include_str!("cases/runs/children.rs")),
             ("runs_requests", include_str!("cases/runs/requests.rs")),
+            ("runs_owners", include_str!("cases/runs/owners.rs")),
+            ("runs_lists", include_str!("cases/runs/lists.rs")),
         ];
         let mut written = BTreeSet::new();
         for (room, text) in rooms {

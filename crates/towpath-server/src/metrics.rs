@@ -374,7 +374,8 @@ impl Observer for Metrics {
     }
 
     fn forgot(&self, what: &Forgotten) {
-        for (kind, count) in [("dead_letter", what.dead_letters.len() as u64), ("audit", what.audits), ("outcome", what.outcomes)] {
+        let dead_letters = what.dead_letters.len() as u64;
+        for (kind, count) in [("dead_letter", dead_letters), ("audit", what.audits), ("outcome", what.outcomes), ("run", what.runs)] {
             if count > 0 {
                 self.forgotten.get_or_create(&KindLabels { kind }).inc_by(count);
             }

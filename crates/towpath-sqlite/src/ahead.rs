@@ -4,12 +4,14 @@
 use rusqlite::Connection;
 use towpath_core::time::{Timestamp, from_millis};
 
+use crate::runs;
 use crate::trouble::Moved;
 
 /// The latest instant that the file knows of.
 const LATEST: &str = "SELECT max(coalesce((SELECT max(last_heartbeat_ms) FROM workers), 0), \
      coalesce((SELECT max(touched_ms) FROM permit_scopes), 0), coalesce((SELECT max(touched_ms) FROM locks), 0), \
      coalesce((SELECT value FROM meta WHERE key = 'probe'), 0), coalesce((SELECT max(last_ms) FROM batch_open), 0), \
+     coalesce((SELECT created_ms FROM runs ORDER BY created_ms DESC LIMIT 1), 0), \
      coalesce((SELECT submitted_ms FROM calls ORDER BY seq DESC LIMIT 1), 0))";
 /// Clocks are set by a moment all the time; that is not worth a word.
 const A_MOMENT_MS: i64 = 2_000;
@@ -53,17 +55,22 @@ pub(crate) fn bring_back(conn: &Connection, now: Timestamp) -> Moved<()> {
         return Ok(());
     }
     conn.execute_batch("BEGIN IMMEDIATE")?;
-    for statement in BRING_BACK {
-        if let Err(trouble) = conn.execute(statement, [now.as_millis(), ahead]) {
-            conn.execute_batch("ROLLBACK")?;
-            return Err(trouble.into());
-        }
+    if let Err(trouble) = bring_all_back(conn, now, ahead) {
+        conn.execute_batch("ROLLBACK")?;
+        return Err(trouble);
     }
     conn.execute_batch("COMMIT")?;
     let ahead = from_millis(ahead);
     tracing::warn!(
         ?ahead,
-        "the clock was ahead when the store was last used: calls, leases and batches of that time count from now on, and limits begin anew"
+        "the clock was ahead when the store was last used: calls, leases, batches and runs of that time count from now on, and limits begin anew"
     );
     Ok(())
+}
+
+fn bring_all_back(conn: &Connection, now: Timestamp, ahead: i64) -> Moved<()> {
+    for statement in BRING_BACK {
+        conn.execute(statement, [now.as_millis(), ahead])?;
+    }
+    runs::bring_back(conn, now, ahead)
 }

@@ -1,55 +1,26 @@
 //! Wake-ups after a commit. None of them carries truth but an ended call, which is kept by then; losing one costs time, never work.
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc};
 use towpath_core::call::Call;
 use towpath_core::names::{BatcherName, CallId, NodeId, WaiterId, WorkerId};
-use towpath_core::run::RunId;
 use towpath_core::store::{BatchNews, BatchWakes, CallNews, CallWatch, LockNews, LockWakes};
 use towpath_core::time::Timestamp;
 
-/// Everyone who listens.
+use crate::runs::RunWaiters;
+
+/// All tasks of this process that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Ears {
     calls: Mutex<HashMap<CallId, Vec<Arc<Ear>>>>,
     workers: Mutex<HashMap<WorkerId, Arc<Notify>>>,
     nodes: Mutex<Vec<(NodeId, mpsc::UnboundedSender<WaiterId>)>>,
     dispatchers: Mutex<Vec<(BatcherName, mpsc::UnboundedSender<Timestamp>)>>,
-    runs: Mutex<HashMap<RunId, Weak<Notify>>>,
-}
-
-/// A task that waits for the end of a run. What no task waits for is not kept.
-pub(crate) struct Closing {
-    ears: Arc<Ears>,
-    run_id: RunId,
-    /// `None` once it has been dropped.
-    heard: Option<Pin<Box<OwnedNotified>>>,
-}
-
-impl Closing {
-    /// Returns when the run has closed.
-    pub(crate) async fn heard(mut self) {
-        if let Some(heard) = self.heard.as_mut() {
-            heard.as_mut().await;
-        }
-    }
-}
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        let mut runs = lock(&self.ears.runs);
-        // Under the lock, so that of two that go at once the second one sees that no other listens.
-        self.heard = None;
-        if runs.get(&self.run_id).is_some_and(|notify| notify.strong_count() == 0) {
-            runs.remove(&self.run_id);
-        }
-    }
+    pub(crate) runs: Arc<RunWaiters>,
 }
 
 /// One watcher of one call.
@@ -100,27 +71,6 @@ impl Ears {
         }
     }
 
-    /// Listens for the end of a run from this moment on.
-    pub(crate) fn listen_for_close(self: &Arc<Self>, run_id: &RunId) -> Closing {
-        let mut runs = lock(&self.runs);
-        let known = runs.get(run_id).and_then(Weak::upgrade);
-        let notify = known.unwrap_or_else(|| {
-            let notify = Arc::new(Notify::new());
-            runs.insert(run_id.clone(), Arc::downgrade(&notify));
-            notify
-        });
-        let heard = Arc::clone(&notify).notified_owned();
-        Closing { ears: Arc::clone(self), run_id: run_id.clone(), heard: Some(Box::pin(heard)) }
-    }
-
-    pub(crate) fn tell_closed(&self, closed: &[RunId]) {
-        for run_id in closed {
-            if let Some(notify) = lock(&self.runs).remove(run_id).as_ref().and_then(Weak::upgrade) {
-                notify.notify_waiters();
-            }
-        }
-    }
-
     pub(crate) fn listen_for_due(&self, batcher: &BatcherName) -> Box<dyn BatchWakes> {
         let (sender, dues) = mpsc::unbounded_channel();
         let mut dispatchers = lock(&self.dispatchers);
@@ -145,7 +95,7 @@ impl Ears {
         self.attention(worker).notify_one();
     }
 
-    /// Clears up after a worker that is gone. Whoever still listens for it keeps its ear: the worker may come back under its name.
+    /// Clears up after a worker that is gone. A task that still listens for it keeps its ear: the worker may come back under its name.
     pub(crate) fn forget_worker(&self, worker: &WorkerId) {
         let mut workers = lock(&self.workers);
         if workers.get(worker).is_some_and(|ear| Arc::strong_count(ear) == 1) {

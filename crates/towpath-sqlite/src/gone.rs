@@ -34,7 +34,7 @@ const REMOVE_KEY: &str = "DELETE FROM idempotency_keys WHERE function_id = ?1 AN
      AND key = (SELECT idempotency_key FROM call_requests WHERE seq = ?2)";
 const KEEP_SEQ: &str = "INSERT INTO meta (key, value) VALUES ('next_seq', ?1) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
 
-/// So many free pages stay in the file: the next calls fill them again.
+/// Number of free pages that stay in the file: the next calls fill them again.
 pub(crate) const FREE_KEPT: i64 = 1_024;
 /// Free pages that are given back in one transaction.
 const GIVEN_BACK: i64 = 512;
@@ -75,6 +75,7 @@ pub(crate) fn remove(tx: &mut Tx<'_>, limit: u32) -> Moved<u32> {
     let mut statement = tx.conn.prepare_cached(GONE)?;
     let rows = statement.query_map((tx.now.as_millis(), limit), |row| Ok((row.get(0)?, row.get(1)?)))?;
     let gone = rows.collect::<Result<Vec<(i64, i64)>, _>>()?;
+    drop(statement);
     let runs = runs::remove_gone(tx, RUNS_AT_ONCE)?;
     remove_all(tx, &gone)?;
     Ok(if runs == RUNS_AT_ONCE { limit } else { u32::try_from(gone.len()).unwrap_or(limit) })

@@ -52,6 +52,7 @@ mod runs;
 mod store;
 mod timers;
 mod trouble;
+mod unreadable;
 mod waiters;
 mod writer;
 #[cfg(test)]

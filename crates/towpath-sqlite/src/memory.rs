@@ -16,7 +16,9 @@ use towpath_core::worker::{FunctionDefinition, HEALTHY_FOR, REMEMBERED_FOR};
 use crate::batches::BatchMemory;
 use crate::gone;
 use crate::rows::{self, Stored, call_columns};
+use crate::runs::RunMemory;
 use crate::trouble::{Moved, Trouble};
+use crate::unreadable::Unreadable;
 
 const FUNCTIONS: &str = "SELECT id, scope, name, description, parameters, retry, limits, target, forgotten FROM functions";
 const WORKERS: &str = "SELECT worker_id, kind, registered_ms, last_heartbeat_ms FROM workers";
@@ -95,19 +97,19 @@ pub(crate) struct Memory {
     /// Rules of limits that were written down lately.
     pub(crate) noted: Noted,
     pub(crate) batches: BatchMemory,
-    /// When locks that nobody uses were last looked for.
+    /// When locks that no holder uses were last looked for.
     pub(crate) locks_swept_at: Option<Timestamp>,
-    /// How many claims of runs brought some.
-    pub(crate) run_claims: u64,
-    /// The latest place in a queue of runs that was given out.
-    pub(crate) last_turn: i64,
+    pub(crate) runs: RunMemory,
+    /// Rows that cannot be read.
+    pub(crate) unreadable: Arc<Unreadable>,
     /// The disk was full, and has not proved since that it has room.
     pub(crate) was_full: bool,
 }
 
 impl Memory {
     pub(crate) fn load(conn: &Connection) -> Moved<Self> {
-        let mut memory = Self { batches: BatchMemory::load(conn)?, ..Self::default() }.load_the_rest(conn)?;
+        let known = Self { batches: BatchMemory::load(conn)?, runs: RunMemory::load(conn)?, ..Self::default() };
+        let mut memory = known.load_the_rest(conn)?;
         let mut statement = conn.prepare_cached(COUNT)?;
         for function_id in memory.functions_by_id.keys() {
             let counts = memory.counts.entry(*function_id).or_default();
@@ -127,14 +129,16 @@ impl Memory {
         // Calls in workers' hands are counted as they are read.
         self.counts.values_mut().for_each(|counts| (counts.running, counts.parked) = (0, 0));
         self.batches.roll_back();
-        let kept = Self { counts: self.counts, batches: self.batches, was_full: self.was_full, ..Self::default() };
-        kept.load_the_rest(conn)
+        self.runs.roll_back();
+        let Self { counts, batches, runs, unreadable, was_full, .. } = self;
+        Self { counts, batches, runs, unreadable, was_full, ..Self::default() }.load_the_rest(conn)
     }
 
     /// The transaction under way is kept.
     pub(crate) fn keep_changes(&mut self) {
         self.counts_before.clear();
         self.batches.keep_changes();
+        self.runs.keep_changes();
     }
 
     fn load_the_rest(mut self, conn: &Connection) -> Moved<Self> {

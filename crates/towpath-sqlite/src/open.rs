@@ -10,7 +10,7 @@ use thiserror::Error;
 /// "TOWP": tells a Towpath file from any other SQLite file.
 const APPLICATION_ID: i32 = 0x544F_5750;
 /// Forward only; a file is never edited after a release.
-const MIGRATIONS: [&str; 8] = [
+const MIGRATIONS: [&str; 9] = [
     include_str!("../migrations/0001_calls.sql"),
     include_str!("../migrations/0002_limits.sql"),
     include_str!("../migrations/0003_locks.sql"),
@@ -19,11 +19,12 @@ const MIGRATIONS: [&str; 8] = [
     include_str!("../migrations/0006_edges.sql"),
     include_str!("../migrations/0007_retention.sql"),
     include_str!("../migrations/0008_runs.sql"),
+    include_str!("../migrations/0009_run_lists.sql"),
 ];
 /// A log that has grown larger is cut to this when it begins anew.
 const JOURNAL_BYTES: i64 = 16 * 1024 * 1024;
 /// Enough for every statement of the store, so that none is compiled twice.
-const STATEMENTS: usize = 128;
+const STATEMENTS: usize = 256;
 
 /// Where the store is.
 #[derive(Clone, Debug, PartialEq, Eq)]

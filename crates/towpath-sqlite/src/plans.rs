@@ -1,7 +1,7 @@
 //! Hot statements use an index: a plan that scans a table would be slow only on the day it matters.
 
 use crate::open::{self, Location, OpenOptions};
-use crate::{calls, claims, gone, limits, lists, locks, memory, permits, retention, runs, timers, waiters};
+use crate::{calls, claims, gone, limits, lists, locks, memory, permits, retention, timers, waiters};
 
 fn plan(sql: &str) -> String {
     let opened = open::open(&OpenOptions { location: Location::Memory, owner: String::new(), renew_leases: false }).unwrap();
@@ -18,7 +18,7 @@ pub(crate) fn check(sql: &str, index: &str) {
 }
 
 /// The first entry of an index: a scan in its order, cut off after one.
-fn check_first(sql: &str, index: &str) {
+pub(crate) fn check_first(sql: &str, index: &str) {
     let plan = plan(sql);
     assert!(plan.contains(index) && !plan.contains("TEMP B-TREE"), "{sql}\nhas the plan: {plan}");
 }
@@ -95,20 +95,4 @@ fn what_an_execution_holds_is_found_by_its_index() {
 fn permits_and_queues_are_read_in_order_by_their_keys() {
     check(permits::LOAD, "USING PRIMARY KEY (kind=? AND scope=?)");
     check(waiters::LOAD, "USING PRIMARY KEY (kind=? AND scope=?)");
-}
-
-#[test]
-fn runs_are_found_by_their_indexes() {
-    check(runs::QUEUED, "USING COVERING INDEX runs_queued (place=? AND queue=?)");
-    check(runs::CLAIMED, "USING COVERING INDEX runs_claimed (place=? AND expires_ms<?)");
-    check(runs::NEXT_CLAIM_END, "USING COVERING INDEX runs_claimed (place=?");
-    check(runs::UNFIT, "USING INDEX runs_unfit (place=? AND run_id>?)");
-    check(runs::DUE_POSTS, "USING INDEX run_posts_due (not_before_ms<?)");
-    check_first(runs::FIRST_KEPT, "USING COVERING INDEX runs_kept");
-    check(runs::FORGET_EVENTS, "USING COVERING INDEX run_events_known_old (at_ms<?)");
-    check(runs::GONE, "USING COVERING INDEX runs_kept (kept_until_ms<?)");
-    check(runs::DUE, "USING COVERING INDEX run_timers_due (due_ms<?)");
-    check_first(runs::NEXT_DUE, "USING COVERING INDEX run_timers_due");
-    check(runs::JOURNAL, "(run_id=? AND number>?)");
-    check(runs::FACTS, "(run_id=? AND number>?)");
 }

@@ -1,4 +1,4 @@
-//! Removes what is too old or too much: dead letters, entries of audits, and ended calls beyond a number or a size.
+//! Removes what is too old or too much: dead letters, entries of audits, ended calls beyond a number or a size, closed runs beyond a size.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use towpath_core::time::{Timestamp, millis};
 
 use crate::trouble::Moved;
 use crate::writer::Tx;
-use crate::{calls, gone, rows};
+use crate::{calls, gone, rows, runs};
 
 pub(crate) const OLD_DEAD: &str = "SELECT call_id FROM calls WHERE state = 'dead' AND ended_ms <= ?1 ORDER BY ended_ms LIMIT ?2";
 pub(crate) const OLD_AUDITS: [&str; 2] = [
@@ -20,7 +20,7 @@ pub(crate) const OLD_AUDITS: [&str; 2] = [
 const CALLS_AT_MOST: &str = "SELECT coalesce((SELECT max(seq) FROM calls) - (SELECT min(seq) FROM calls) + 1, 0)";
 pub(crate) const KEPT: &str = "SELECT count(*) FROM calls WHERE kept_until_ms IS NOT NULL";
 
-/// Ended calls beyond the number that is kept. Counts on a connection that only reads, and only if there can be so many.
+/// Ended calls beyond the number that is kept. Counts on a connection that only reads, and only if there can be more.
 pub(crate) fn excess(conn: &Connection, keep: Option<u64>) -> Moved<u64> {
     let Some(keep) = keep else { return Ok(0) };
     let count = |sql: &str| conn.prepare_cached(sql)?.query_row([], |row| row.get::<_, u64>(0));
@@ -44,8 +44,11 @@ pub(crate) fn forget_old(tx: &mut Tx<'_>, keep: &Retention, excess: u64, limit: 
     }
     let is_large = keep.bytes.is_some() && used_bytes(tx.conn)? > keep.bytes.unwrap_or(u64::MAX);
     let outcomes = if is_large { limit } else { u32::try_from(excess).unwrap_or(limit).min(limit) };
+    let ended_before = before(tx.now, Some(Retention::OUTCOME_KEPT_AT_LEAST)).unwrap_or(i64::MIN);
+    if is_large {
+        forgotten.runs = runs::remove_early(tx, ended_before, Forgotten::runs_limit(limit))?;
+    }
     if outcomes > 0 {
-        let ended_before = before(tx.now, Some(Retention::OUTCOME_KEPT_AT_LEAST)).unwrap_or(i64::MIN);
         forgotten.outcomes = u64::from(gone::remove_early(tx, ended_before, outcomes)?);
     }
     Ok(forgotten)

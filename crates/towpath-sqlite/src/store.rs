@@ -32,10 +32,11 @@ use crate::jobs::{early_job, job};
 use crate::memory::Memory;
 use crate::open::{self, OpenError, OpenOptions, Readers};
 use crate::trouble::{Moved, Trouble};
+use crate::unreadable::Unreadable;
 use crate::writer::{Housekeeping, Order, Signals, Stats, Tx, Writer};
 use crate::{ahead, batches, calls, inspect, limits, lists, locks, permits, registry, retention, timers};
 
-/// Orders that may wait for the writer; whoever comes later waits for room, so a slow disk is felt and not buffered.
+/// Orders that may wait for the writer. A later caller waits for room, so a slow disk is felt and not buffered.
 const ORDERS: usize = 4_096;
 
 type Read = Box<dyn FnOnce(&Connection) + Send>;
@@ -43,7 +44,6 @@ type Read = Box<dyn FnOnce(&Connection) + Send>;
 /// The embedded store.
 pub struct SqliteStore {
     orders: mpsc::Sender<Order>,
-    /// None in memory, where only the writer's connection sees the data.
     /// Where reads go: those of calls and batches, and lists for people. `None`: in memory there is only the writer.
     reads: Option<Reads>,
     pub(crate) ears: Arc<Ears>,
@@ -51,8 +51,7 @@ pub struct SqliteStore {
     functions: watch::Receiver<u64>,
     config: watch::Receiver<u64>,
     pub(crate) batchers: watch::Receiver<u64>,
-    /// Counts runs that came into a queue.
-    pub(crate) runs_queued: watch::Receiver<u64>,
+    pub(crate) unreadable: Arc<Unreadable>,
     pub(crate) clock: Arc<dyn Clock>,
     stats: Arc<Stats>,
     name: String,
@@ -83,19 +82,19 @@ impl SqliteStore {
                 conn.execute_batch("ROLLBACK")?;
                 memory = Memory::load(conn)?;
             }
-            let next_due = timers::next_due(conn, &memory)?;
+            let next_due = timers::next_of_all(conn, &memory)?;
             Ok((memory, next_due, batches::settings_version(conn)?))
         };
         let (memory, next_due, batchers_version) = load(&opened.writer).map_err(|trouble: Trouble| unreadable(trouble.to_string()))?;
         let durability = if opened.readers.is_some() { Durability::Fsync } else { Durability::Memory };
         let (ears, stats) = (Arc::new(Ears::default()), Arc::new(Stats::default()));
         let (due, due_seen) = watch::channel(next_due);
-        // Whoever starts at 0 shall hear of the functions that are already there.
+        // A task that starts at 0 shall hear of the functions that are already there.
         let (functions, functions_seen) = watch::channel(u64::from(memory.functions().next().is_some()));
         let (config, config_seen) = watch::channel(0);
         let (batchers, batchers_seen) = watch::channel(batchers_version);
-        let (runs_queued, runs_queued_seen) = watch::channel(0);
-        let signals = Signals { ears: Arc::clone(&ears), due, functions, config, batchers, runs_queued, stats: Arc::clone(&stats) };
+        let signals = Signals { ears: Arc::clone(&ears), due, functions, config, batchers, stats: Arc::clone(&stats) };
+        let unreadable = Arc::clone(&memory.unreadable);
         let (orders, inbox) = mpsc::channel(ORDERS);
         let name = opened.name.clone();
         let writer = Writer {
@@ -121,7 +120,7 @@ impl SqliteStore {
             functions,
             config,
             batchers: batchers_seen,
-            runs_queued: runs_queued_seen,
+            unreadable,
             clock,
             stats,
             name: opened.name,
@@ -484,7 +483,7 @@ impl InspectStore for SqliteStore {
             commits,
             moves,
             refuses: None,
-            problems: Vec::new(),
+            problems: self.unreadable.problems(self.clock.now()),
         })
     }
 }

@@ -48,8 +48,8 @@ pub(crate) fn fire_due(tx: &mut Tx<'_>, limit: u32) -> Moved<Fired> {
     }
     locks::sweep_now_and_then(tx)?;
     fired.next_due = next_due(tx.conn, tx.memory)?;
-    tx.after.next_due = Some(fired.next_due);
-    tx.after.due = None; // next_due has looked at everything
+    tx.after.next_due = Some(next_of_all(tx.conn, tx.memory)?);
+    tx.after.due = None; // all timers were looked at
     Ok(fired)
 }
 
@@ -66,6 +66,7 @@ fn silent_workers(memory: &Memory, now: Timestamp, limit: u32) -> Vec<WorkerId> 
     silent.into_iter().take(limit as usize).map(|(_, id)| id.clone()).collect()
 }
 
+/// When the next timer of calls, workers and locks is due.
 pub(crate) fn next_due(conn: &Connection, memory: &Memory) -> Moved<Option<Timestamp>> {
     let mut next = locks::next_due(conn)?.into_iter().chain(memory.workers.values().map(Worker::is_removed_at)).min();
     for kind in [NEXT_DELAY, NEXT_LEASE, NEXT_DEADLINE] {
@@ -73,6 +74,11 @@ pub(crate) fn next_due(conn: &Connection, memory: &Memory) -> Moved<Option<Times
         next = next.into_iter().chain(first.map(Timestamp::from_millis)).min();
     }
     Ok(next)
+}
+
+/// When the next timer is due, those of runs and posts among them.
+pub(crate) fn next_of_all(conn: &Connection, memory: &Memory) -> Moved<Option<Timestamp>> {
+    Ok([next_due(conn, memory)?, runs::next_due(conn)?].into_iter().flatten().min())
 }
 
 /// Counts every lease from now on. One move, so that an opening which is cut off has renewed all of them or none.
@@ -103,7 +109,7 @@ pub(crate) fn after_jump(tx: &mut Tx<'_>, by: Duration) -> Moved<()> {
         worker.last_heartbeat = (worker.last_heartbeat + by).min(tx.now);
     }
     tx.conn.execute(HEARD_LATER, [tx.now.as_millis(), millis(by)])?;
-    tx.after.next_due = Some(next_due(tx.conn, tx.memory)?);
+    tx.after.next_due = Some(next_of_all(tx.conn, tx.memory)?);
     Ok(())
 }
 

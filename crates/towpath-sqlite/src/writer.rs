@@ -16,7 +16,7 @@ use towpath_core::call::Call;
 use towpath_core::clock::Clock;
 use towpath_core::ids::DeliveryId;
 use towpath_core::names::{BatcherName, CallId, WaiterId, WorkerId};
-use towpath_core::run::RunId;
+use towpath_core::run::{RunId, RunPlace};
 use towpath_core::store::{StoreError, StoreTrouble};
 use towpath_core::time::{Micros, Timestamp};
 
@@ -84,8 +84,10 @@ pub(crate) struct AfterCommit {
     pub(crate) batchers_version: Option<u64>,
     /// New runs.
     pub(crate) runs_created: u32,
-    /// A run came into a queue.
-    pub(crate) runs_queued: bool,
+    /// Places of which a run came into a queue.
+    pub(crate) runs_queued: HashSet<RunPlace>,
+    /// Owners that should look at a run which they execute.
+    pub(crate) runs_notified: Vec<(WorkerId, RunId)>,
     /// Runs that have closed.
     pub(crate) runs_closed: Vec<RunId>,
     /// Records written or rewritten.
@@ -118,7 +120,6 @@ pub(crate) struct Signals {
     pub(crate) functions: watch::Sender<u64>,
     pub(crate) config: watch::Sender<u64>,
     pub(crate) batchers: watch::Sender<u64>,
-    pub(crate) runs_queued: watch::Sender<u64>,
     pub(crate) stats: Arc<Stats>,
 }
 
@@ -355,7 +356,7 @@ impl Writer {
         for claim in claims {
             claims::serve(&mut tx, claim)?;
         }
-        runs::keep_up(&tx)?;
+        runs::keep_up(&mut tx)?;
         gone::keep_up(&mut tx)
     }
 
@@ -444,10 +445,9 @@ impl Writer {
         if let Some(version) = after.batchers_version {
             signals.batchers.send_replace(version);
         }
-        if after.runs_queued {
-            signals.runs_queued.send_modify(|count| *count += 1);
-        }
-        signals.ears.tell_closed(&after.runs_closed);
+        signals.ears.runs.tell_queued(&after.runs_queued);
+        signals.ears.runs.tell_owners(&after.runs_notified);
+        signals.ears.runs.tell_closed(&after.runs_closed);
     }
 
     /// Gives every served claim its calls. Whoever is gone by now gets none, and the calls go back for the next.

@@ -24,15 +24,7 @@ fn writer() -> Writer {
     let memory = Memory::load(&opened.writer).unwrap();
     let (due, functions) = (watch::channel(None).0, watch::channel(0).0);
     let (config, batchers) = (watch::channel(0).0, watch::channel(0).0);
-    let signals = Signals {
-        ears: Arc::new(Ears::default()),
-        due,
-        functions,
-        config,
-        batchers,
-        runs_queued: watch::Sender::new(0),
-        stats: Arc::new(Stats::default()),
-    };
+    let signals = Signals { ears: Arc::new(Ears::default()), due, functions, config, batchers, stats: Arc::new(Stats::default()) };
     let clock = Arc::new(VirtualClock::new());
     let housekeeping = Housekeeping::default();
     Writer {

@@ -100,6 +100,7 @@ mod in_memory {
 
     towpath_conformance::suite!(InMemory);
     towpath_conformance::batches_suite!(InMemory);
+    towpath_conformance::runs_suite!(InMemory);
     towpath_conformance::batches_differential!(InMemory, seeds = 100, operations = 300);
     towpath_conformance::limits_differential!(InMemory, operations = 12_000);
     towpath_conformance::batch_histories!(InMemory, 25 of 700);

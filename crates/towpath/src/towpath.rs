@@ -296,7 +296,7 @@ impl TowpathBuilder {
         let runs = runs.map(|runs| Arc::new(ObservedRuns::new(runs, Arc::clone(&observed))) as Arc<dyn RunStore>);
         let store: Arc<dyn Store> = observed;
         let retention = self.retention.unwrap_or(Retention::FOREVER);
-        let engine = Engine::start(&store, &clock, &functions, retention);
+        let engine = Engine::start(&store, runs.as_ref(), &clock, &functions, retention);
         let switchboard = Switchboard::default();
         let inner = Inner {
             store,

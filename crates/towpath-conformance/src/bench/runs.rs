@@ -8,11 +8,13 @@ use std::time::Duration;
 use towpath_core::names::WorkerId;
 use towpath_core::run::{Commit, Committed, Entry, Fact, Run, RunId, RunState, Then};
 use towpath_core::store::{
-    ClaimRuns, ClaimedRun, EventSent, NewEvent, RunCommitted, RunRenewal, RunRequest, RunRequested, RunStore, RunView, StartRun, Started,
-    TakeOverRuns, TakenOver,
+    ClaimRuns, ClaimedRun, EventSent, NewEvent, RunCommitted, RunFilter, RunPageRequest, RunRenewal, RunRequest, RunRequested, RunStore,
+    RunView, StartRun, Started, TakeOverRuns, TakenOver,
 };
+use towpath_core::time::Timestamp;
 
 use super::{Bench, one, sure};
+use crate::waiting::Waiting;
 use crate::words::{RUN_IDLE, run_place, worker_id};
 
 /// How many owners of the bench may fall silent in a row.
@@ -193,6 +195,44 @@ impl Bench {
     /// Where a run stands.
     pub async fn run_state(&self, run_id: &RunId) -> RunState {
         self.run(run_id).await.run.state
+    }
+
+    /// All runs of a list, read page by page.
+    pub async fn all_runs(&self, filter: &RunFilter, limit: u32) -> Vec<RunView> {
+        let (mut listed, mut page) = (Vec::new(), RunPageRequest { after: None, limit });
+        loop {
+            let found = sure(self.runs().runs(filter, page.clone()).await);
+            assert!(found.runs.len() <= limit as usize, "a page of {} runs instead of {limit}", found.runs.len());
+            listed.extend(found.runs);
+            let Some(next) = found.next else { return listed };
+            assert!(page.after.is_none_or(|after| next < after), "the next page begins where this one began: {next:?}");
+            page.after = Some(next);
+        }
+    }
+
+    /// What an owner waits for: that something comes for one of its runs. It gives up after a minute.
+    pub async fn start_listening(&self, owner: &str) -> Waiting<Vec<RunId>> {
+        let (runs, owner) = (self.runs(), worker_id(owner));
+        self.start(|_store| async move { sure(runs.runs_notified(&owner, Duration::from_secs(60)).await) }).await
+    }
+
+    /// A claim of one run that waits for a minute.
+    pub async fn start_claim_of_runs(&self, worker: &str, places: &[&str]) -> Waiting<Vec<RunId>> {
+        let want = ClaimRuns {
+            worker: worker_id(worker),
+            places: places.iter().map(|place| run_place(place)).collect(),
+            max: 1,
+            idle: RUN_IDLE,
+            wait: Duration::from_secs(60),
+        };
+        let runs = self.runs();
+        let claim = async move { sure(runs.claim_runs(want).await).into_iter().map(|claimed| claimed.run.run_id).collect() };
+        self.start(|_store| claim).await
+    }
+
+    /// What the timekeeper waits for: that anything at all is due.
+    pub async fn start_timekeeping(&self) -> Waiting<Timestamp> {
+        self.start(|store| async move { store.due_before(None).await }).await
     }
 
     /// The bodies of a journal.

@@ -23,6 +23,6 @@ pub use locks::{
     release as locks_release, turns as locks_turns,
 };
 pub use runs::{
-    children as runs_children, claim as runs_claim, commit as runs_commit, events as runs_events, requests as runs_requests,
-    start as runs_start, timers as runs_timers,
+    children as runs_children, claim as runs_claim, commit as runs_commit, events as runs_events, lists as runs_lists,
+    owners as runs_owners, requests as runs_requests, start as runs_start, timers as runs_timers,
 };

@@ -5,7 +5,8 @@
 //! - A call that one kind has moved does not come up again in a later kind: what moved it has looked at its deadline as well.
 //! - What comes due only by what happens meanwhile waits for the next time.
 //! - A worker that is taken off the list keeps what it holds until the lease ends.
-//! - `next_due` is the earliest of what is left, which lies in the past when a limit cut the work short.
+//! - `next_due` is the earliest of what is left, which lies in the past when a limit cut the work short. Timers of runs and posts are fired by
+//!   moves of their own; `due_before` knows them, too.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ impl TimerStore for ModelStore {
 
     async fn due_before(&self, known: Option<Timestamp>) -> Timestamp {
         let earlier = |state: &mut State, _| {
-            let next_due = state.records.next_due()?;
+            let next_due = state.records.next_due().into_iter().chain(state.records.runs.next_due()).min()?;
             known.is_none_or(|known| next_due < known).then_some(next_due)
         };
         self.look_until(None, earlier).await.unwrap_or(Timestamp::MAX)

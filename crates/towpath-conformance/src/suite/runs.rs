@@ -46,6 +46,8 @@ macro_rules! every_case_of_runs {
                 a_worker_that_renews_is_not_taken_over
                 a_run_that_its_workers_do_not_survive_is_blocked_until_a_person_resumes_it
                 a_restart_keeps_claims_and_their_epochs
+                a_claim_that_waits_gets_the_run_that_comes_into_a_queue_of_its_places
+                a_claim_that_waits_ends_empty_after_its_time
             }
             runs_commit {
                 entries_are_kept_in_order_and_byte_for_byte
@@ -72,6 +74,10 @@ macro_rules! every_case_of_runs {
                 a_timer_that_was_disarmed_does_not_fire
                 a_deadline_asks_the_code_to_end_and_ends_the_run_a_minute_later
                 timers_survive_a_restart
+                the_timekeeper_hears_of_a_timer_of_a_run_and_of_an_earlier_one
+                the_timekeeper_hears_of_a_post_that_a_commit_has_written
+                a_post_that_waits_is_among_what_is_due_next
+                the_timers_of_one_look_are_bounded_and_what_is_left_is_due_at_once
             }
             runs_children {
                 children_start_with_the_commit_and_their_ends_wake_the_parent_together
@@ -88,6 +94,19 @@ macro_rules! every_case_of_runs {
                 a_paused_run_is_given_to_no_worker_and_loses_nothing
                 the_owner_of_a_paused_run_is_told_at_its_next_renewal
                 the_end_of_a_run_is_heard_by_those_who_wait_for_it
+            }
+            runs_owners {
+                an_owner_hears_of_all_that_comes_for_its_run
+                an_owner_hears_nothing_of_runs_of_others_and_of_its_own_commits
+                an_owner_that_waits_hears_of_nothing_when_its_time_is_over
+            }
+            runs_lists {
+                a_list_has_the_runs_that_were_created_last_first_page_by_page
+                a_list_has_exactly_what_its_filter_means
+                a_list_carries_no_payloads_and_no_gone_runs
+                a_reference_leads_to_the_latest_run_that_it_was_given_to
+                places_are_counted_by_state_and_say_since_when_a_run_waits
+                places_are_counted_as_before_after_a_restart
             }
         }
     };

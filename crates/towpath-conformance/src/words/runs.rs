@@ -17,10 +17,11 @@ pub const RUN_IDLE: Duration = seconds(15);
 /// How long a closed run of the bench can be read.
 pub const RUN_RETAIN: Duration = seconds(3_600);
 
-/// A place: `order`, or `order@us-east` for one of its shards.
+/// A place: `order`, `order:2.0.0` for another version than `1.0.0`, or `order@us-east` for one of its shards.
 pub fn run_place(text: &str) -> RunPlace {
     let (workflow, shard) = text.split_once('@').map_or((text, None), |(workflow, shard)| (workflow, Some(shard)));
-    named(towpath_core::run::place(workflow, "1.0.0", shard))
+    let (workflow, version) = workflow.split_once(':').unwrap_or((workflow, "1.0.0"));
+    named(towpath_core::run::place(workflow, version, shard))
 }
 
 /// The id of a run of this number.

@@ -2,6 +2,8 @@
 
 mod flawed;
 mod flawed_limits;
+mod flawed_runs;
+mod runs;
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;

@@ -21,9 +21,9 @@ use crate::time::Timestamp;
 pub const ENTRIES_MAX: u64 = 50_000;
 /// A journal of this many bytes takes no new work.
 pub const JOURNAL_BYTES_MAX: u64 = 50 * 1024 * 1024;
-/// So many results still fit into a full journal.
+/// Number of results that still fit into a full journal.
 pub const RESULTS_BEYOND_MAX: u64 = 1_000;
-/// So many timers of steps can be armed at once: each move of the run reads and writes all of them.
+/// Number of timers of steps that can be armed at once: each move of the run reads and writes all of them.
 pub const TIMERS_MAX: usize = 1_000;
 /// No timer is armed for later than this.
 const TIMER_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
@@ -62,7 +62,7 @@ pub struct Commit {
 /// When a timer is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimerAt {
-    /// So long after the commit, by the store's clock.
+    /// This long after the commit, by the store's clock.
     After(Duration),
     /// At this instant.
     At(Timestamp),

@@ -58,6 +58,19 @@ impl RunPlace {
         stream
     }
 
+    /// What the names of all streams of a workflow begin with, and no other's.
+    ///
+    /// ```
+    /// use towpath_core::run::{RunPlace, place};
+    ///
+    /// let place = place("a/b", "1.0.0", Some("us-east")).unwrap();
+    /// assert_eq!(RunPlace::streams_of(&place.workflow), "workflow/a%2Fb/");
+    /// assert!(place.stream().starts_with("workflow/a%2Fb/"));
+    /// ```
+    pub fn streams_of(workflow: &WorkflowName) -> String {
+        format!("{STREAMS}/{}/", encode(workflow.as_str()))
+    }
+
     /// The place of a stream's name; `None` if it is not the name of such a stream.
     pub fn of_stream(stream: &str) -> Option<Self> {
         let mut parts = stream.split('/');

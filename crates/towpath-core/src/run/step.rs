@@ -14,9 +14,9 @@ use crate::names::{BuildId, EventName, WorkerId};
 use crate::payload::Payload;
 use crate::time::Timestamp;
 
-/// So many events that are not consumed fit into an inbox.
+/// Number of events that are not consumed and fit into an inbox.
 pub const EVENTS_MAX: u32 = 10_000;
-/// A run that is still open so long after its deadline is terminated.
+/// A run that is still open this long after its deadline is terminated.
 pub const TERMINATED_AFTER: Duration = Duration::from_secs(60);
 
 /// What is asked of a run.

@@ -24,7 +24,8 @@ pub struct Retention {
     pub audits: Option<Duration>,
     /// Number of ended calls that the embedded store keeps.
     pub outcomes: Option<u64>,
-    /// Size of the embedded store in bytes, free pages not counted. While it is larger, ended calls are removed before their retention ends.
+    /// Size of the embedded store in bytes, free pages not counted. While it is larger, ended calls and closed runs are removed before their
+    /// retention ends.
     pub bytes: Option<u64>,
 }
 
@@ -32,7 +33,7 @@ impl Retention {
     /// Nothing is removed but ended calls whose own retention is over.
     pub const FOREVER: Self = Self { dead_letters: None, audits: None, outcomes: None, bytes: None };
 
-    /// An ended call is kept for this long whatever `outcomes` and `bytes` say: its caller may be about to ask again.
+    /// An ended call or a closed run is kept for this long whatever `outcomes` and `bytes` say: its caller may be about to ask again.
     pub const OUTCOME_KEPT_AT_LEAST: Duration = Duration::from_secs(60);
 }
 
@@ -52,13 +53,21 @@ pub struct Forgotten {
     pub audits: u64,
     /// Ended calls that were removed before their retention was over.
     pub outcomes: u64,
+    /// Closed runs that were removed before their retention was over.
+    pub runs: u64,
 }
 
 impl Forgotten {
+    /// Number of runs that are removed with this limit: fewer than of other kinds, because a run may have thousands of rows.
+    pub const fn runs_limit(limit: u32) -> u32 {
+        limit.div_ceil(8)
+    }
+
     /// Whether a limit may have cut the work short, so that the caller should ask again at once.
     pub fn has_more(&self, limit: u32) -> bool {
-        let limit = u64::from(limit);
-        limit > 0 && [self.dead_letters.len() as u64, self.audits, self.outcomes].iter().any(|count| *count >= limit)
+        let (limit, runs_limit) = (u64::from(limit), u64::from(Self::runs_limit(limit)));
+        let others = [self.dead_letters.len() as u64, self.audits, self.outcomes];
+        limit > 0 && (self.runs >= runs_limit || others.iter().any(|count| *count >= limit))
     }
 
     /// Whether nothing was removed.

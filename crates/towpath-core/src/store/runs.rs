@@ -82,24 +82,17 @@ pub trait RunStore: Send + Sync {
 
     /// Runs that this owner executes and for which something has come (a fact, a pause, an end) since this was asked last. Waits up to `wait`
     /// for the first. A notification may be lost, and may come once too often: renewals say the same.
-    async fn runs_notified(&self, _owner: &WorkerId, _wait: Duration) -> Result<Vec<RunId>, StoreError> {
-        Err(StoreError::Unavailable(super::StoreTrouble::Other("this is not built yet".to_owned())))
-    }
+    async fn runs_notified(&self, owner: &WorkerId, wait: Duration) -> Result<Vec<RunId>, StoreError>;
 
     /// The latest run that this reference was given to, if it can be read.
-    async fn run_referenced(&self, _workflow: &WorkflowName, _reference: &Reference) -> Result<Option<RunId>, StoreError> {
-        Err(StoreError::Unavailable(super::StoreTrouble::Other("this is not built yet".to_owned())))
-    }
+    async fn run_referenced(&self, workflow: &WorkflowName, reference: &Reference) -> Result<Option<RunId>, StoreError>;
 
     /// Runs, those created last first. The list may be a moment old, and carries no payloads: `outcome` is `None`.
-    async fn runs(&self, _filter: &RunFilter, _page: RunPageRequest) -> Result<RunPage, StoreError> {
-        Err(StoreError::Unavailable(super::StoreTrouble::Other("this is not built yet".to_owned())))
-    }
+    async fn runs(&self, filter: &RunFilter, page: RunPageRequest) -> Result<RunPage, StoreError>;
 
-    /// How many runs each place has in each state, and since when the oldest ready one waits. For people: it may be a moment old.
-    async fn run_places(&self) -> Result<Vec<RunPlaceView>, StoreError> {
-        Err(StoreError::Unavailable(super::StoreTrouble::Other("this is not built yet".to_owned())))
-    }
+    /// How many runs each place has in each state, and since when the oldest ready one waits: by workflow, version and shard. For people: it
+    /// may be a moment old, and a closed run whose retention is over counts until the store has removed it.
+    async fn run_places(&self) -> Result<Vec<RunPlaceView>, StoreError>;
 }
 
 /// Which runs are meant. Empty means all.
@@ -153,8 +146,8 @@ pub struct RunPageRequest {
 /// The largest page of runs that a store serves.
 pub const RUNS_PAGE_MAX: u32 = 200;
 
-/// A page of runs: by creation, the latest first, then by id. It may have fewer runs than were asked for, even none, and a next page all the same:
-/// a store looks at a bounded number of runs for one page.
+/// A page of runs: those created last first, and of those created at one instant the highest id first. It may have fewer runs than were asked
+/// for, even none, and a next page all the same: a store looks at a bounded number of runs for one page. A run that cannot be read is left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunPage {
     /// The runs.
@@ -170,7 +163,7 @@ pub struct RunPlaceView {
     pub place: RunPlace,
     /// How many runs it has in each state that has any, in the order of [`RunState::ALL`].
     pub counts: Vec<(RunState, u64)>,
-    /// Since when its oldest ready run waits.
+    /// Since when the runs at the heads of its two queues wait: the earlier of the two.
     pub oldest_ready: Option<Timestamp>,
 }
 
@@ -191,9 +184,9 @@ pub struct StartRun {
     pub on_conflict: OnConflict,
     /// Whether a reference can be used again.
     pub reuse: Reuse,
-    /// How long after the store took it it starts.
+    /// The run starts this long after the store took it.
     pub delay: Duration,
-    /// How long after the store took it it is cancelled, if it is still open.
+    /// The run is cancelled this long after the store took it, if it is still open.
     pub timeout: Option<Duration>,
     /// How long it can be read after it has closed.
     pub retain: Duration,
@@ -463,7 +456,7 @@ impl StartRun {
     }
 }
 
-/// How long a post that was refused so many times waits.
+/// How long a post waits that was refused this many times.
 pub fn post_again_after(tries: u32) -> Duration {
     POST_AGAIN_AFTER.saturating_mul(1 << tries.min(6)).min(POST_AGAIN_MAX)
 }

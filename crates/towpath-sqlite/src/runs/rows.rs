@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use towpath_core::names::{EventName, Reference, WorkflowName};
 use towpath_core::payload::Payload;
 use towpath_core::run::{
-    Child, Entry, EntryKind, Fact, FactKind, ForgottenFacts, Post, Run, RunId, RunQueue, Standing, StepId, TERMINATED_AFTER,
+    Child, Entry, EntryKind, Fact, FactKind, ForgottenFacts, Run, RunId, RunPlace, RunQueue, RunState, Standing, StepId, TERMINATED_AFTER,
 };
 use towpath_core::store::{EVENT_KNOWN_FOR, FACTS_BYTES_MAX, FACTS_MAX, JournalEntry};
 use towpath_core::time::{Timestamp, millis};
@@ -25,22 +25,19 @@ const UPDATE: &str = "UPDATE runs SET state = ?2, cause = ?3, queue = ?4, turn =
 const APPEND: &str = "INSERT INTO run_journal (run_id, number, at_ms, kind, step, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const LAST_AT: &str = "SELECT at_ms FROM run_journal WHERE run_id = ?1 ORDER BY number DESC LIMIT 1";
 const LAST_BODY: &str = "SELECT body FROM run_journal WHERE run_id = ?1 ORDER BY number DESC LIMIT 1";
-pub(crate) const JOURNAL: &str =
+pub(super) const JOURNAL: &str =
     "SELECT number, at_ms, kind, step, body FROM run_journal WHERE run_id = ?1 AND number >= ?2 ORDER BY number";
 const ADD_FACT: &str = "INSERT INTO run_facts (run_id, number, at_ms, of_step, body) VALUES (?1, ?2, ?3, ?4, ?5)";
 const FACT: &str = "SELECT body FROM run_facts WHERE run_id = ?1 AND number = ?2";
 const CONSUME: &str = "DELETE FROM run_facts WHERE run_id = ?1 AND number = ?2";
-pub(crate) const FACTS: &str = "SELECT number, at_ms, body FROM run_facts WHERE run_id = ?1 AND number > ?2 ORDER BY number LIMIT ?3";
+pub(super) const FACTS: &str = "SELECT number, at_ms, body FROM run_facts WHERE run_id = ?1 AND number > ?2 ORDER BY number LIMIT ?3";
 const ARM: &str =
     "INSERT INTO run_timers (run_id, timer, due_ms) VALUES (?1, ?2, ?3) ON CONFLICT (run_id, timer) DO UPDATE SET due_ms = ?3";
 const DISARM: &str = "DELETE FROM run_timers WHERE run_id = ?1 AND timer = ?2";
 const PUBLISH: &str =
     "INSERT INTO run_published (run_id, key, value) VALUES (?1, ?2, ?3) ON CONFLICT (run_id, key) DO UPDATE SET value = ?3";
-pub(crate) const FORGET_EVENTS: &str = "DELETE FROM run_events_known WHERE (run_id, name, reference) IN \
+pub(super) const FORGET_EVENTS: &str = "DELETE FROM run_events_known WHERE (run_id, name, reference) IN \
      (SELECT run_id, name, reference FROM run_events_known WHERE at_ms <= ?1 ORDER BY at_ms LIMIT 2)";
-/// Posts that may be sent now. Those to one run are in the order in which they were written.
-pub(crate) const DUE_POSTS: &str =
-    "SELECT number, post, written_ms, tries FROM run_posts WHERE not_before_ms <= ?1 ORDER BY not_before_ms, number LIMIT ?2";
 /// All rows of a run, but for its own.
 const ROWS: [&str; 6] = [
     "DELETE FROM run_journal WHERE run_id = ?1",
@@ -76,13 +73,11 @@ pub(super) fn input_hash(conn: &Connection, run_id: &RunId) -> Moved<Option<Stri
 pub(super) fn reference(conn: &Connection, run_id: &RunId) -> Moved<Option<Reference>> {
     let found: Option<Option<String>> =
         conn.prepare_cached("SELECT reference FROM runs WHERE run_id = ?1")?.query_row([run_id.as_str()], |row| row.get(0)).optional()?;
-    found.flatten().map(|text| Reference::new(text).map_err(|cause| Trouble::Corrupt(cause.to_string()))).transpose()
+    found.flatten().map(read_reference).transpose()
 }
 
-/// The next place in a queue: the present microsecond, or the one after the latest place.
-fn next_turn(tx: &mut Tx<'_>) -> i64 {
-    tx.memory.last_turn = (tx.memory.last_turn + 1).max(tx.now_us.get());
-    tx.memory.last_turn
+pub(super) fn read_reference(text: String) -> Moved<Reference> {
+    Reference::new(text).map_err(|cause| Trouble::Corrupt(cause.to_string()))
 }
 
 fn queue_column(run: &Run) -> Option<i64> {
@@ -101,7 +96,7 @@ fn expires_column(run: &Run) -> Option<i64> {
 }
 
 pub(super) fn insert(tx: &mut Tx<'_>, run: &Run, known: &Known<'_>) -> Moved<()> {
-    let turn = next_turn(tx);
+    let turn = tx.memory.runs.next_turn(tx.now_us);
     tx.conn.prepare_cached(INSERT)?.execute(params![
         run.run_id.as_str(),
         run.place.stream(),
@@ -124,7 +119,7 @@ pub(super) fn insert(tx: &mut Tx<'_>, run: &Run, known: &Known<'_>) -> Moved<()>
              ON CONFLICT (workflow, reference) DO UPDATE SET run_id = ?3";
         tx.conn.prepare_cached(SQL)?.execute((run.place.workflow.as_str(), reference.as_str(), run.run_id.as_str()))?;
     }
-    arm(tx.conn, None, run)
+    set_timers(tx, None, run)
 }
 
 /// Writes a header that has changed, and the timers that follow from it.
@@ -133,7 +128,7 @@ pub(super) fn update(tx: &mut Tx<'_>, before: &Run, run: &Run) -> Moved<()> {
         return Ok(());
     }
     let comes_into_queue = before.standing() != run.standing() && queue_column(run).is_some();
-    let turn = comes_into_queue.then(|| next_turn(tx));
+    let turn = comes_into_queue.then(|| tx.memory.runs.next_turn(tx.now_us));
     tx.conn.prepare_cached(UPDATE)?.execute(params![
         run.run_id.as_str(),
         run.state.as_str(),
@@ -145,11 +140,11 @@ pub(super) fn update(tx: &mut Tx<'_>, before: &Run, run: &Run) -> Moved<()> {
         run.changed_at.as_millis(),
         write_json(run)?,
     ])?;
-    arm(tx.conn, Some(before), run)
+    set_timers(tx, Some(before), run)
 }
 
 /// The timers of a run, as its header has them.
-fn timers(run: &Run) -> BTreeMap<String, Timestamp> {
+pub(super) fn timers(run: &Run) -> BTreeMap<String, Timestamp> {
     let mut timers = BTreeMap::new();
     if run.state.is_closed() {
         return timers;
@@ -167,14 +162,26 @@ fn timers(run: &Run) -> BTreeMap<String, Timestamp> {
     timers
 }
 
-fn arm(conn: &Connection, before: Option<&Run>, run: &Run) -> Moved<()> {
+/// Writes the timers that the header has now. The timekeeper hears of the new ones.
+fn set_timers(tx: &mut Tx<'_>, before: Option<&Run>, run: &Run) -> Moved<()> {
     let (old, new) = (before.map(timers).unwrap_or_default(), timers(run));
     for timer in old.keys().filter(|timer| !new.contains_key(*timer)) {
-        conn.prepare_cached(DISARM)?.execute((run.run_id.as_str(), timer))?;
+        disarm(tx.conn, run.run_id.as_str(), timer)?;
     }
     for (timer, at) in new.iter().filter(|(timer, at)| old.get(*timer) != Some(at)) {
-        conn.prepare_cached(ARM)?.execute((run.run_id.as_str(), timer, at.as_millis()))?;
+        arm(tx.conn, run.run_id.as_str(), timer, *at)?;
+        tx.after.note_due(Some(*at));
     }
+    Ok(())
+}
+
+pub(super) fn arm(conn: &Connection, run_id: &str, timer: &str, at: Timestamp) -> Moved<()> {
+    conn.prepare_cached(ARM)?.execute((run_id, timer, at.as_millis()))?;
+    Ok(())
+}
+
+pub(super) fn disarm(conn: &Connection, run_id: &str, timer: &str) -> Moved<()> {
+    conn.prepare_cached(DISARM)?.execute((run_id, timer))?;
     Ok(())
 }
 
@@ -321,11 +328,16 @@ pub(super) fn close_child(conn: &Connection, run_id: &RunId, step: &StepId) -> M
     Ok(())
 }
 
-/// Takes all open children away, and returns them.
-pub(super) fn take_children(conn: &Connection, run_id: &RunId) -> Moved<Vec<Child>> {
-    let texts = strings(conn, "SELECT child FROM run_children WHERE run_id = ?1 ORDER BY step", [run_id.as_str()])?;
-    conn.prepare_cached(ROWS[4])?.execute([run_id.as_str()])?;
+/// All open children.
+pub(super) fn children(conn: &Connection, run_id: &RunId) -> Moved<Vec<Child>> {
+    let texts = texts(conn, "SELECT child FROM run_children WHERE run_id = ?1 ORDER BY step", [run_id.as_str()])?;
     texts.iter().map(|text| read_json(text)).collect()
+}
+
+/// No child is open any more.
+pub(super) fn close_children(conn: &Connection, run_id: &RunId) -> Moved<()> {
+    conn.prepare_cached(ROWS[4])?.execute([run_id.as_str()])?;
+    Ok(())
 }
 
 pub(super) fn publish(conn: &Connection, run_id: &RunId, key: &str, value: &Payload) -> Moved<()> {
@@ -340,62 +352,25 @@ pub(super) fn published(conn: &Connection, run_id: &RunId) -> Moved<Vec<(Arc<str
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// A post that was not sent yet.
-pub(super) struct StoredPost {
-    pub(super) number: i64,
-    pub(super) post: Post,
-    pub(super) written_at: Timestamp,
-    pub(super) tries: u32,
-}
-
-pub(super) fn post(conn: &Connection, post: &Post, now: Timestamp) -> Moved<()> {
-    // It does not overtake an earlier post to the same run that was put off.
-    const SQL: &str = "INSERT INTO run_posts (to_run, written_ms, not_before_ms, tries, post) VALUES \
-         (?1, ?2, max(?2, coalesce((SELECT max(not_before_ms) FROM run_posts WHERE to_run = ?1), 0)), 0, ?3)";
-    conn.prepare_cached(SQL)?.execute((post.to().as_str(), now.as_millis(), write_json(post)?))?;
-    Ok(())
-}
-
-pub(super) fn due_posts(conn: &Connection, limit: u32, now: Timestamp) -> Moved<Vec<StoredPost>> {
-    let mut statement = conn.prepare_cached(DUE_POSTS)?;
-    let mut rows = statement.query((now.as_millis(), limit))?;
-    let mut posts = Vec::new();
-    while let Some(row) = rows.next()? {
-        let (written_at, post) = (Timestamp::from_millis(row.get(2)?), read_json(&row.get::<_, String>(1)?)?);
-        posts.push(StoredPost { number: row.get(0)?, post, written_at, tries: row.get(3)? });
-    }
-    Ok(posts)
-}
-
-/// Posts to one run keep their order: all of them wait until then.
-pub(super) fn put_off_posts(conn: &Connection, to: &RunId, until: Timestamp, tries: u32) -> Moved<()> {
-    const SQL: &str = "UPDATE run_posts SET not_before_ms = ?2, tries = ?3 WHERE to_run = ?1";
-    conn.prepare_cached(SQL)?.execute((to.as_str(), until.as_millis(), tries))?;
-    Ok(())
-}
-
-pub(super) fn post_sent(conn: &Connection, number: i64) -> Moved<()> {
-    conn.prepare_cached("DELETE FROM run_posts WHERE number = ?1")?.execute([number])?;
-    Ok(())
-}
-
 /// Removes a run with all its rows.
-pub(super) fn remove(conn: &Connection, run_id: &RunId) -> Moved<()> {
+pub(super) fn remove(tx: &mut Tx<'_>, run_id: &str) -> Moved<()> {
+    const STOOD: &str = "SELECT place, state FROM runs WHERE run_id = ?1";
     const LEADS_HERE: &str = "DELETE FROM run_references WHERE run_id = ?1 AND (workflow, reference) = \
          (SELECT workflow, reference FROM runs WHERE run_id = ?1)";
-    conn.prepare_cached(LEADS_HERE)?.execute([run_id.as_str()])?;
+    let stood = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
+    let stood = tx.conn.prepare_cached(STOOD)?.query_row([run_id], stood).optional()?;
+    tx.conn.prepare_cached(LEADS_HERE)?.execute([run_id])?;
     for statement in ROWS.iter().chain(&["DELETE FROM runs WHERE run_id = ?1"]) {
-        conn.prepare_cached(statement)?.execute([run_id.as_str()])?;
+        tx.conn.prepare_cached(statement)?.execute([run_id])?;
+    }
+    if let Some((Some(place), Some(state))) = stood.map(|(place, state)| (RunPlace::of_stream(&place), RunState::parse(&state))) {
+        tx.memory.runs.leave(&place, state);
     }
     Ok(())
 }
 
-/// The ids in the first column.
-pub(super) fn ids(conn: &Connection, sql: &str, columns: impl rusqlite::Params) -> Moved<Vec<RunId>> {
-    strings(conn, sql, columns)?.iter().map(|text| read_id(text)).collect()
-}
-
-fn strings(conn: &Connection, sql: &str, columns: impl rusqlite::Params) -> Moved<Vec<String>> {
+/// The texts in the first column.
+pub(super) fn texts(conn: &Connection, sql: &str, columns: impl rusqlite::Params) -> Moved<Vec<String>> {
     let mut statement = conn.prepare_cached(sql)?;
     let rows = statement.query_map(columns, |row| row.get(0))?;
     Ok(rows.collect::<Result<_, _>>()?)
@@ -405,10 +380,10 @@ pub(super) fn read_id(text: &str) -> Moved<RunId> {
     RunId::parse(text).map_err(|cause| Trouble::Corrupt(cause.to_string()))
 }
 
-fn read_json<T: DeserializeOwned>(text: &str) -> Moved<T> {
+pub(super) fn read_json<T: DeserializeOwned>(text: &str) -> Moved<T> {
     serde_json::from_str(text).map_err(|cause| Trouble::Corrupt(format!("a row of a run cannot be read: {cause}")))
 }
 
-fn write_json<T: Serialize>(value: &T) -> Moved<String> {
+pub(super) fn write_json<T: Serialize>(value: &T) -> Moved<String> {
     serde_json::to_string(value).map_err(|cause| Trouble::Corrupt(format!("a row of a run cannot be written: {cause}")))
 }

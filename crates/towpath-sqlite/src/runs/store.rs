@@ -6,15 +6,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::Connection;
 use towpath_core::lock::Fence;
-use towpath_core::names::{BuildId, WorkerId};
+use towpath_core::names::{BuildId, Reference, WorkerId, WorkflowName};
 use towpath_core::payload::Payload;
-use towpath_core::run::{Commit, Fact, RunCommand, RunId, RunPlace, RunReply};
+use towpath_core::run::{Commit, Fact, RunId, RunPlace};
 use towpath_core::store::{
-    ClaimRuns, ClaimedRun, EventSent, FiredRuns, JournalEntry, NewEvent, RunCommitted, RunRenewal, RunRequest, RunRequested, RunStore,
-    RunView, StartRun, Started, StoreError, TakeOverRuns, TakenOver,
+    ClaimRuns, ClaimedRun, EventSent, FiredRuns, JournalEntry, NewEvent, RunCommitted, RunFilter, RunPage, RunPageRequest, RunPlaceView,
+    RunRenewal, RunRequest, RunRequested, RunStore, RunView, StartRun, Started, StoreError, TakeOverRuns, TakenOver,
 };
 
-use super::rows;
+use super::{claims, lists, posts, rows, timers};
 use crate::store::SqliteStore;
 use crate::trouble::Moved;
 
@@ -43,42 +43,28 @@ impl RunStore for SqliteStore {
 
     async fn claim_runs(&self, want: ClaimRuns) -> Result<Vec<ClaimedRun>, StoreError> {
         let until = self.clock.now() + want.wait;
-        let mut queued = self.runs_queued.clone();
+        // Listening begins before the look: a run that is queued between the two is heard of.
+        let queued = self.ears.runs.listen_for_queued(&want.places);
         loop {
-            queued.mark_unchanged();
             let asked = want.clone();
-            let claimed = self.make(move |tx| super::claim(tx, &asked)).await?;
+            let claimed = self.make(move |tx| claims::claim(tx, &asked)).await?;
             if !claimed.is_empty() || self.clock.now() >= until {
                 return Ok(claimed);
             }
             tokio::select! {
-                // The sender lives as long as the writer; without it the next move says so.
-                _changed = queued.changed() => {}
+                () = queued.heard() => {}
                 () = self.clock.sleep_until(until) => {}
             }
         }
     }
 
     async fn take_over_runs(&self, want: TakeOverRuns) -> Result<TakenOver, StoreError> {
-        self.make(move |tx| super::take_over(tx, &want)).await
+        self.make(move |tx| claims::take_over(tx, &want)).await
     }
 
     async fn renew_runs(&self, owner: &WorkerId, claims: Vec<(RunId, Fence)>) -> Result<Vec<RunRenewal>, StoreError> {
         let owner = owner.clone();
-        self.make(move |tx| {
-            let mut renewals = Vec::with_capacity(claims.len());
-            for (run_id, epoch) in &claims {
-                let renew = RunCommand::Renew { owner: owner.clone(), epoch: *epoch };
-                renewals.push(match super::put(tx, run_id, renew, None)? {
-                    Some(RunReply::Held { until, facts, cancel_requested, paused }) => {
-                        RunRenewal::Held { until, facts, cancel_requested, paused }
-                    }
-                    _lost => RunRenewal::Lost,
-                });
-            }
-            Ok(renewals)
-        })
-        .await
+        self.make(move |tx| claims::renew(tx, &owner, &claims)).await
     }
 
     async fn commit_run(&self, run_id: &RunId, commit: Commit) -> Result<RunCommitted, StoreError> {
@@ -105,18 +91,18 @@ impl RunStore for SqliteStore {
                 let (build, place) = (build.clone(), place.clone());
                 let (count, last) = self.make(move |tx| super::register_build(tx, &build, &place, &from)).await?;
                 unblocked += count;
-                after = last.map(String::from);
+                after = last;
             }
         }
         Ok(unblocked)
     }
 
     async fn send_posts(&self, limit: u32) -> Result<u64, StoreError> {
-        self.make(move |tx| super::send_posts(tx, limit)).await
+        self.make(move |tx| posts::send(tx, limit)).await
     }
 
     async fn fire_runs(&self, limit: u32) -> Result<FiredRuns, StoreError> {
-        self.make(move |tx| super::fire(tx, limit)).await
+        self.make(move |tx| timers::fire(tx, limit)).await
     }
 
     async fn run(&self, run_id: &RunId) -> Result<Option<RunView>, StoreError> {
@@ -144,7 +130,7 @@ impl RunStore for SqliteStore {
     async fn run_closed(&self, run_id: &RunId, wait: Duration) -> Result<(), StoreError> {
         let until = self.clock.now() + wait;
         // Listening begins before the look: an end between the two is heard.
-        let closed = self.ears.listen_for_close(run_id);
+        let closed = self.ears.runs.listen_for_close(run_id);
         if self.run(run_id).await?.is_some_and(|view| !view.run.state.is_closed()) {
             tokio::select! {
                 () = closed.heard() => {}
@@ -152,5 +138,38 @@ impl RunStore for SqliteStore {
             }
         }
         Ok(())
+    }
+
+    async fn runs_notified(&self, owner: &WorkerId, wait: Duration) -> Result<Vec<RunId>, StoreError> {
+        let until = self.clock.now() + wait;
+        loop {
+            let now = self.clock.now();
+            let (runs, more) = self.ears.runs.news_for(owner, now);
+            if !runs.is_empty() || now >= until {
+                return Ok(runs);
+            }
+            tokio::select! {
+                () = more.notified() => {}
+                () = self.clock.sleep_until(until) => {}
+            }
+        }
+    }
+
+    async fn run_referenced(&self, workflow: &WorkflowName, reference: &Reference) -> Result<Option<RunId>, StoreError> {
+        let (workflow, reference, now) = (workflow.clone(), reference.clone(), self.clock.now());
+        self.read(move |conn| {
+            let Some(run_id) = rows::referenced(conn, &workflow, &reference)? else { return Ok(None) };
+            Ok(rows::load(conn, &run_id)?.filter(|run| !run.is_gone(now)).map(|run| run.run_id))
+        })
+        .await
+    }
+
+    async fn runs(&self, filter: &RunFilter, page: RunPageRequest) -> Result<RunPage, StoreError> {
+        let (filter, unreadable, now) = (filter.clone(), Arc::clone(&self.unreadable), self.clock.now());
+        self.list(move |conn| lists::runs(conn, &filter, &page, now, &unreadable)).await
+    }
+
+    async fn run_places(&self) -> Result<Vec<RunPlaceView>, StoreError> {
+        self.make(|tx| super::places(tx)).await
     }
 }

@@ -35,7 +35,7 @@ async fn forget_all(store: &dyn Store, keep: &Retention) -> Result<(), StoreErro
 /// A dead letter is the last trace of work that was not done, so that each has a line of its own.
 fn tell(forgotten: &Forgotten) {
     for call_id in &forgotten.dead_letters {
-        tracing::warn!(%call_id, "a dead letter was dropped: nobody has dealt with it within its retention");
+        tracing::warn!(%call_id, "a dead letter was dropped: it was neither replayed nor dropped within its retention");
     }
     if forgotten.audits > 0 {
         tracing::info!(entries = forgotten.audits, "entries of audits were removed: they were older than their retention");
@@ -44,6 +44,12 @@ fn tell(forgotten: &Forgotten) {
         tracing::warn!(
             calls = forgotten.outcomes,
             "ended calls were removed before their retention was over: the store keeps more calls or bytes than it is allowed to"
+        );
+    }
+    if forgotten.runs > 0 {
+        tracing::warn!(
+            runs = forgotten.runs,
+            "closed runs were removed before their retention was over: the store keeps more bytes than it is allowed to"
         );
     }
 }

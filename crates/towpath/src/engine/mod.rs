@@ -39,7 +39,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::JoinSet;
 use towpath_core::clock::Clock;
-use towpath_core::store::{Retention, Store};
+use towpath_core::store::{Retention, RunStore, Store};
 use towpath_core::time::Timestamp;
 
 use self::supervised::{Health, supervise};
@@ -52,12 +52,18 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn start(store: &Arc<dyn Store>, clock: &Arc<dyn Clock>, functions: &Arc<FunctionCache>, keep: Retention) -> Self {
+    pub(crate) fn start(
+        store: &Arc<dyn Store>,
+        runs: Option<&Arc<dyn RunStore>>,
+        clock: &Arc<dyn Clock>,
+        functions: &Arc<FunctionCache>,
+        keep: Retention,
+    ) -> Self {
         let mut loops = JoinSet::new();
         let health = Arc::new(Health::default());
         loops.spawn(supervise("timekeeper", Arc::clone(clock), Arc::clone(&health), {
-            let (store, clock) = (Arc::clone(store), Arc::clone(clock));
-            move || timekeeper::run(Arc::clone(&store), Arc::clone(&clock))
+            let (store, runs, clock) = (Arc::clone(store), runs.cloned(), Arc::clone(clock));
+            move || timekeeper::run(Arc::clone(&store), runs.clone(), Arc::clone(&clock))
         }));
         loops.spawn(supervise("registrar", Arc::clone(clock), Arc::clone(&health), {
             let (store, clock, functions) = (Arc::clone(store), Arc::clone(clock), Arc::clone(functions));

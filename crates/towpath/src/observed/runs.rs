@@ -1,4 +1,4 @@
-//! The moves of runs, listened to.
+//! The moves of runs, listened to: a store whose disk failed raises the alarm here, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use towpath_core::store::{
 
 use super::ObservedStore;
 
-/// A store of runs whose replies are counted, like those of the store beside it.
+/// A store of runs, observed together with the store beside it.
 pub(crate) struct ObservedRuns {
     store: Arc<dyn RunStore>,
     observed: Arc<ObservedStore>,

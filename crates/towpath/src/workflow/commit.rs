@@ -124,7 +124,6 @@ impl Runner {
         let reply = self.host.patiently("commit a run", || self.host.store.commit_run(&self.run_id, commit.clone())).await?;
         if let RunCommitted::Committed { committed, .. } = &reply {
             self.revision = committed.revision;
-            self.host.note_change();
         }
         Ok(reply)
     }

@@ -71,8 +71,6 @@ pub(crate) struct Host {
     active: Mutex<HashMap<RunId, Active>>,
     /// A run has begun or ended here.
     pub(crate) changed: Notify,
-    /// Timers were armed, or posts written.
-    pub(crate) due: Notify,
     slots: Arc<Semaphore>,
     suspects: Semaphore,
     digests: AtomicU64,
@@ -115,7 +113,6 @@ impl Host {
             served: parts.served,
             active: Mutex::new(HashMap::new()),
             changed: Notify::new(),
-            due: Notify::new(),
             suspects: Semaphore::new(1),
             digests: AtomicU64::new(0),
             leaving: CancellationToken::new(),
@@ -138,11 +135,6 @@ impl Host {
     /// What tells a commit from all others of this worker.
     pub(crate) fn next_digest(&self) -> Arc<str> {
         Arc::from(self.digests.fetch_add(1, Ordering::Relaxed).to_string())
-    }
-
-    /// A commit may have armed timers or written posts.
-    pub(crate) fn note_change(&self) {
-        self.due.notify_one();
     }
 
     fn active(&self) -> MutexGuard<'_, HashMap<RunId, Active>> {

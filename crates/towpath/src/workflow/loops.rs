@@ -7,7 +7,6 @@
 //! | [`take_over`] | takes the runs of silent owners |
 //! | [`hear`] | hears of facts and requests at once |
 //! | [`register`] | says which build serves which workflows |
-//! | [`drive_timers`] | fires timers of runs and sends posts |
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,13 +14,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use towpath_core::store::{ClaimRuns, ClaimedRun, RunRenewal, StoreError, TakeOverRuns};
-use towpath_core::time::Timestamp;
 
 use super::host::Host;
 use crate::engine::backoff::Backoff;
 
-/// How many timers one move fires, and how many posts one move sends.
-const CHUNK: u32 = 256;
 /// How long one question for notifications waits.
 const HEAR_WAIT: Duration = Duration::from_secs(60);
 /// A loop that finds nothing to do does not look again sooner.
@@ -192,36 +188,6 @@ pub(crate) async fn register(host: Arc<Host>) {
         host.clock().sleep_until(host.now() + host.options.claim_min_idle_time).await;
         if let Err(error) = host.store.register_build(&host.build, &host.places).await {
             tracing::warn!(%error, "the build could not be registered; trying again");
-        }
-    }
-}
-
-/// Fires timers of runs and sends posts, whenever a commit of this worker may have brought some.
-pub(crate) async fn drive_timers(host: Arc<Host>) {
-    let mut backoff = Backoff::new(host.clock(), "fire timers of runs");
-    loop {
-        let done = async {
-            let sent = host.store.send_posts(CHUNK).await?;
-            Ok((sent, host.store.fire_runs(CHUNK).await?))
-        };
-        match done.await {
-            Ok((sent, fired)) => {
-                backoff.succeeded();
-                if sent > 0 || fired.fired > 0 {
-                    continue;
-                }
-                // Others may have armed timers and written posts: callers, and workers elsewhere.
-                let next = fired.next_due.unwrap_or(Timestamp::MAX).min(host.now() + host.claim_wait).max(host.now() + SHORTEST_PAUSE);
-                tokio::select! {
-                    () = host.due.notified() => {}
-                    () = host.clock().sleep_until(next) => {}
-                }
-            }
-            Err(error) => {
-                if backoff.failed(error).await.is_err() {
-                    return;
-                }
-            }
         }
     }
 }

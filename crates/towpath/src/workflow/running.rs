@@ -119,7 +119,6 @@ impl RunningWorkflows {
         others.spawn(supervised("renewer of runs", |host| loops::renew(host).boxed()));
         others.spawn(supervised("hearer of runs", |host| loops::hear(host).boxed()));
         others.spawn(supervised("registrar of builds", |host| loops::register(host).boxed()));
-        others.spawn(supervised("timekeeper of runs", |host| loops::drive_timers(host).boxed()));
         Self { host, drain_timeout, claimers, loops: others }
     }
 

@@ -11,5 +11,6 @@ mod lock_words;
 mod locks;
 mod nested;
 mod rates;
+mod run_timers;
 mod support;
 mod workers;

@@ -67,8 +67,6 @@ async fn a_parent_hears_how_its_child_ended(test: TestTowpath) {
             of_child.cancel("enough").await.unwrap();
         } else {
             of_child.terminate("enough").await.unwrap();
-            // What a caller's request posts, the store's timekeeper sends.
-            test.run_store().unwrap().send_posts(10).await.unwrap();
         }
         let before = test.now();
         assert_eq!(test.finish(run.result()).await.as_deref(), Ok(says));

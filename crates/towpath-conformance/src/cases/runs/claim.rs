@@ -1,10 +1,10 @@
 //! The promises about who executes a run.
 
 use towpath_core::run::{BlockCause, RunState, Then};
-use towpath_core::store::{RunCommitted, RunRenewal, RunRequest};
+use towpath_core::store::{RunCommitted, RunRenewal, RunRequest, StartRun};
 
 use crate::bench::{Bench, RUN_DELIVERIES_MAX};
-use crate::words::{completes, done, event, run_id, start, waits_for};
+use crate::words::{completes, done, event, run_id, seconds, start, waits_for};
 
 pub async fn a_run_is_given_to_one_worker(t: &mut Bench) {
     let id = t.started(start("order", 1)).await;
@@ -113,4 +113,31 @@ pub async fn a_restart_keeps_claims_and_their_epochs(t: &mut Bench) {
     let commit = execution.commit(vec![done(1, "1")], completes());
     t.committed(&mut execution, commit).await;
     assert_eq!(t.run_state(&id).await, RunState::Completed);
+}
+
+pub async fn a_claim_that_waits_gets_the_run_that_comes_into_a_queue_of_its_places(t: &mut Bench) {
+    let waits = t.start_claim_of_runs("w1", &["order", "order@us-east"]).await;
+    let other = t.start_claim_of_runs("w2", &["shipping"]).await;
+    t.started(start("billing", 1)).await;
+    t.check_waits(&waits).await;
+    let id = t.started(start("order@us-east", 2)).await;
+    assert_eq!(waits.end().await, [id]);
+    t.check_waits(&other).await;
+    let mut execution = t.claim_runs_of("w3", 1, &["billing"]).await.remove(0);
+    let release = execution.commit(Vec::new(), Then::Release);
+    t.committed(&mut execution, release).await;
+    t.check_waits(&other).await;
+    let id = t.started(StartRun { delay: seconds(5), ..start("shipping", 3) }).await;
+    t.check_waits(&other).await;
+    t.advance_s(5);
+    t.fire_runs().await;
+    assert_eq!(other.end().await, [id], "a timer has made it ready");
+}
+
+pub async fn a_claim_that_waits_ends_empty_after_its_time(t: &mut Bench) {
+    let waits = t.start_claim_of_runs("w1", &["order"]).await;
+    t.advance_s(59);
+    t.check_waits(&waits).await;
+    t.advance_s(1);
+    assert!(waits.end().await.is_empty());
 }

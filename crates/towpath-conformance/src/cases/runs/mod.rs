@@ -4,6 +4,8 @@ pub mod children;
 pub mod claim;
 pub mod commit;
 pub mod events;
+pub mod lists;
+pub mod owners;
 pub mod requests;
 pub mod start;
 pub mod timers;

@@ -7,6 +7,7 @@
 //! - A post that its run refuses for good (there is no such run, or it has closed) has been sent. One to a full inbox waits, and with it all
 //!   posts to that run.
 
+mod lists;
 mod records;
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use towpath_core::lock::Fence;
-use towpath_core::names::{BuildId, WorkerId};
+use towpath_core::names::{BuildId, Reference, WorkerId, WorkflowName};
 use towpath_core::payload::Payload;
 use towpath_core::run::{
     ChildEnd, ChildStart, Commit, Fact, FactKind, Post, RunCommand, RunId, RunPlace, RunQueue, RunReply, RunTimer, Standing,
@@ -22,8 +23,8 @@ use towpath_core::run::{
 };
 use towpath_core::store::{
     ClaimRuns, ClaimedRun, Durability, EVENT_KNOWN_FOR, EventSent, FiredRuns, JournalEntry, NewEvent, OnConflict, POST_KEPT_FOR, Reuse,
-    RunCommitted, RunRenewal, RunRequest, RunRequested, RunStore, RunView, StartRun, Started, StoreError, TakeOverRuns, TakenOver,
-    end_without_code, event_of_start, post_again_after,
+    RunCommitted, RunFilter, RunPage, RunPageRequest, RunPlaceView, RunRenewal, RunRequest, RunRequested, RunStore, RunView, StartRun,
+    Started, StoreError, TakeOverRuns, TakenOver, end_without_code, event_of_start, post_again_after,
 };
 use towpath_core::time::Timestamp;
 
@@ -139,6 +140,23 @@ impl RunStore for ModelStore {
         };
         self.look_until(Some(until), is_over).await;
         Ok(())
+    }
+
+    async fn runs_notified(&self, owner: &WorkerId, wait: Duration) -> Result<Vec<RunId>, StoreError> {
+        let until = self.shared.clock.now() + wait;
+        Ok(self.look_until(Some(until), |state, _| state.records.runs.take_notified(owner)).await.unwrap_or_default())
+    }
+
+    async fn run_referenced(&self, workflow: &WorkflowName, reference: &Reference) -> Result<Option<RunId>, StoreError> {
+        Ok(self.look(|state, _| state.records.runs.referenced(workflow, reference)))
+    }
+
+    async fn runs(&self, filter: &RunFilter, page: RunPageRequest) -> Result<RunPage, StoreError> {
+        Ok(self.look(|state, _| state.records.runs.page(filter, &page)))
+    }
+
+    async fn run_places(&self) -> Result<Vec<RunPlaceView>, StoreError> {
+        Ok(self.look(|state, _| state.records.runs.places()))
     }
 }
 
@@ -379,6 +397,12 @@ impl RunRecords {
             let reply = self.put(&run_id, RunCommand::TimerDue(timer), fact, now);
             fired += u64::from(matches!(reply, Some(RunReply::Done(_))));
         }
-        FiredRuns { fired, next_due: self.timers().first().map(|(at, _, _)| *at) }
+        FiredRuns { fired, next_due: self.next_due() }
+    }
+
+    /// When the next timer or post is due.
+    pub(in crate::model) fn next_due(&self) -> Option<Timestamp> {
+        let timer = self.timers().first().map(|(at, _, _)| *at);
+        timer.into_iter().chain(self.posts.values().map(|kept| kept.not_before)).min()
     }
 }

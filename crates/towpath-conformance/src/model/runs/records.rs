@@ -1,9 +1,9 @@
 //! What the model keeps of runs, and how effects become rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use towpath_core::names::{EventName, Reference, WorkflowName};
+use towpath_core::names::{EventName, Reference, WorkerId, WorkflowName};
 use towpath_core::payload::Payload;
 use towpath_core::run::{
     Child, Effects, Fact, FactKind, ForgottenFacts, NewRun, Parent, Post, Run, RunCommand, RunId, RunReply, RunState, Standing, StepId,
@@ -25,6 +25,8 @@ pub(in crate::model) struct RunRecords {
     last_turn: u64,
     /// Counts claims: every eighth looks at new runs first.
     pub(super) claims: u64,
+    /// Runs of which their owners have not heard yet that something has come.
+    pub(super) notified: BTreeMap<WorkerId, BTreeSet<RunId>>,
 }
 
 /// A post that was not sent yet.
@@ -78,9 +80,10 @@ impl RunRecord {
 }
 
 impl RunRecords {
-    /// Another process counts its own claims.
+    /// Another process counts its own claims, and has heard no notification.
     pub(in crate::model) fn reopen(&mut self) {
         self.claims = 0;
+        self.notified.clear();
     }
 
     /// Removes the runs whose retention is over. Their references are free from then on.
@@ -124,9 +127,12 @@ impl RunRecords {
     /// Puts one command to a run: load, decide, save header and rows. `None`: there is no such run.
     pub(super) fn put(&mut self, run_id: &RunId, command: RunCommand, fact: Option<FactKind>, now: Timestamp) -> Option<RunReply> {
         let record = self.runs.get_mut(run_id)?;
-        let before = record.run.standing();
+        let (before, owner) = (record.run.standing(), record.run.owner.clone());
         let (run, effects, reply) = step(record.run.clone(), command, now);
         record.run = run;
+        if let Some(owner) = owner.filter(|_| effects.notifies_owner) {
+            self.notified.entry(owner).or_default().insert(run_id.clone());
+        }
         let comes_into_queue = before != record.run.standing() && matches!(record.run.standing(), Standing::Queued(_));
         if comes_into_queue {
             self.last_turn += 1;
