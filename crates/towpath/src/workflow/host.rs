@@ -244,7 +244,7 @@ impl Host {
 
     async fn execute_once(self: &Arc<Self>, claimed: ClaimedRun, told: watch::Receiver<Told>) -> Result<Left, StoreError> {
         let run = claimed.run.clone();
-        let entries = self.journal(&run.run_id).await?;
+        let entries = self.journal(&run).await?;
         let unreadable = |message| Trouble::new(BlockCause::Decode, message);
         let runner = Journal::read(&entries).map_err(unreadable).and_then(|journal| Runner::new(self, claimed, journal, told));
         match runner {
@@ -261,20 +261,18 @@ impl Host {
         Some(ClaimedRun { run, facts })
     }
 
-    /// The whole journal.
-    pub(crate) async fn journal(&self, run_id: &RunId) -> Result<Vec<JournalEntry>, StoreError> {
+    /// The whole journal of a run.
+    pub(crate) async fn journal(&self, run: &Run) -> Result<Vec<JournalEntry>, StoreError> {
         let mut entries: Vec<JournalEntry> = Vec::new();
-        loop {
-            let from = entries.last().map_or(0, |last| last.number + 1);
-            let page = self.patiently("read a journal", || self.store.journal(run_id, from, JOURNAL_PAGE)).await?;
-            let bytes: usize = page.iter().map(|entry| entry.entry.body.len()).sum();
-            let count = page.len();
-            entries.extend(page);
-            // A page that is far from full is the last one.
-            if count == 0 || bytes < JOURNAL_PAGE / 2 {
-                return Ok(entries);
+        while (entries.len() as u64) < run.entries {
+            let from = entries.len() as u64;
+            let page = self.patiently("read a journal", || self.store.journal(&run.run_id, from, JOURNAL_PAGE)).await?;
+            if page.is_empty() {
+                break;
             }
+            entries.extend(page);
         }
+        Ok(entries)
     }
 
     /// Blocks a run whose code could not even begin.

@@ -157,7 +157,7 @@ impl RunningWorkflows {
     pub(crate) async fn replay(&self, run_id: &RunId) -> Result<(), RunError> {
         let host = &self.host;
         let view = host.store.run(run_id).await?.ok_or_else(|| RunError::NotFound { run_id: run_id.clone() })?;
-        let entries = host.journal(run_id).await?;
+        let entries = host.journal(&view.run).await?;
         let diverged = |trouble: Trouble| RunError::Diverged { run_id: run_id.clone(), message: trouble.message };
         let unserved = || RunError::Diverged { run_id: run_id.clone(), message: "this worker does not serve it".to_owned() };
         let served = host.served(&view.run.place).ok_or_else(unserved)?;

@@ -51,6 +51,27 @@ async fn equal_tasks_are_told_apart_by_their_occurrence(test: TestTowpath) {
     assert_eq!(keys.len(), 5, "each task has an idempotency key of its own");
 }
 
+async fn a_journal_of_large_results_is_read_whole(test: TestTowpath) {
+    static LARGE: Workflow<u64, u64> = Workflow::new("large", "1");
+    async fn large(_input: u64, ctx: WorkflowContext) -> Result<u64, HandlerError> {
+        let mut bytes = 0;
+        for length in [300_000, 1_000_000, 10, 900_000, 1_000_000, 20] {
+            let text: String = ctx.task("text", &length, |length: usize, _| async move { Ok("x".repeat(length)) }).await?;
+            bytes += text.len() as u64;
+        }
+        ctx.event(&STOP).await?;
+        let too_large = ctx.run("too large", |_| async { Ok("x".repeat(2_000_000)) }).await;
+        assert_eq!(too_large.unwrap_err().failure().unwrap().code, "payload_too_large");
+        Ok(bytes)
+    }
+    let worker = test.worker().workflow(&LARGE, large).start().await.unwrap();
+    let run = test.start(&LARGE, &0).await.unwrap();
+    test.advance(seconds(1)).await;
+    run.send(&STOP, &0).await.unwrap();
+    assert_eq!(test.finish(run.result()).await, Ok(3_200_030));
+    assert_eq!((test.executions("text"), worker.replay(run.run_id()).await), (6, Ok(())));
+}
+
 async fn a_lost_reply_is_repeated_without_harm(test: TestTowpath) {
     let _worker = test.worker().workflow(&MANY, many_at_once).start().await.unwrap();
     for commit in 1..=2 {
@@ -78,7 +99,9 @@ async fn an_event_reaches_a_run_whose_task_still_runs(test: TestTowpath) {
     test.advance(seconds(1)).await;
     assert_eq!(worker.executing(), 1);
     run.send(&STOP, &7).await.unwrap();
-    assert_eq!(test.finish(run.result()).await, Ok("stopped by 7".to_owned()));
+    test.settle().await;
+    assert_eq!(state(&test, run.run_id()).await, RunState::Completed, "the worker hears of the event at once");
+    assert_eq!(run.result().await, Ok("stopped by 7".to_owned()));
 }
 
 async fn a_panic_of_a_task_is_a_failed_attempt(test: TestTowpath) {
@@ -169,6 +192,7 @@ async fn a_hundred_runs_end_by_the_real_clock_while_workers_come_and_go() {
 crate::on_memory_and_file! {
     a_thousand_tasks_at_once_need_few_commits
     equal_tasks_are_told_apart_by_their_occurrence
+    a_journal_of_large_results_is_read_whole
     a_lost_reply_is_repeated_without_harm
     an_event_reaches_a_run_whose_task_still_runs
     a_panic_of_a_task_is_a_failed_attempt
