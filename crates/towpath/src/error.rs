@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use thiserror::Error;
 use towpath_core::call::{Answer, DeadReason, Failure, Retry};
-use towpath_core::names::{CallId, FunctionKey, InvalidName};
+use towpath_core::names::{CallId, FunctionKey, InvalidName, WorkflowName, WorkflowVersion};
 use towpath_core::payload::Payload;
 use towpath_core::store::{StoreError, StoreTrouble};
 
@@ -359,6 +359,23 @@ pub enum WorkerError {
     /// There is nothing to serve.
     #[error("the worker serves no function: add one with `.function(name, handler)`")]
     NoFunctions,
+    /// The store keeps no runs of workflows.
+    #[error("this store keeps no runs of workflows: open one that does, such as 'sqlite:./.towpath'")]
+    NoRunStore,
+    /// Two handlers for one workflow and version.
+    #[error("workflow '{workflow}' in version '{version}' was given two handlers: remove one, or change a version")]
+    DuplicateWorkflow {
+        /// Which workflow.
+        workflow: WorkflowName,
+        /// In which version.
+        version: WorkflowVersion,
+    },
+    /// The worker cannot tell which build of its program it is.
+    #[error("the executable cannot be read ({message}): name the build with `.build(id)`")]
+    UnknownBuild {
+        /// Why.
+        message: String,
+    },
     /// Two handlers for one function.
     #[error("function '{function}' was given two handlers: remove one")]
     Duplicate {

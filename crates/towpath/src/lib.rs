@@ -42,6 +42,7 @@
 //! | [`batches`] | messages gathered per key, handed over as one: push, receive, settings, dead letters |
 //! | [`limits`] | how many in how long: rules, policies, verdicts |
 //! | [`locks`] | locks, semaphores and read/write locks: guards with fences |
+//! | [`workflow`] | durable workflows: runs, steps, tasks, events, children |
 //! | [`params`] | parameter definitions and JSON Schemas |
 //! | [`testing`] | tests of your own functions, in memory, with a clock that you move |
 //! | [`core`] | the words: names, ids, states, policies, and the traits of a store |
@@ -68,6 +69,7 @@ pub mod params;
 pub mod testing;
 mod towpath;
 mod worker;
+pub mod workflow;
 
 pub use call::{Answered, CallBuilder, CallHandle, NewCall, SubmittedCall, TimeoutRetries, Wait};
 pub use clock::SystemClock;
@@ -99,4 +101,5 @@ pub use towpath_core::worker::{FunctionLimits, FunctionRate};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/locks.md")]
+#[doc = include_str!("../../../docs/workflows.md")]
 struct Pages;

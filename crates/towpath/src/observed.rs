@@ -21,7 +21,7 @@ use towpath_core::inspect::{
 };
 use towpath_core::limit::{Check, LimitReply, Rules};
 use towpath_core::lock::{LostLock, Previous, RenewReply};
-use towpath_core::names::{BatcherName, CallId, FunctionKey, LimitScope, LockScope, WorkerId};
+use towpath_core::names::{BatcherName, CallId, FunctionKey, LimitScope, LockScope, WorkerId, WorkflowName};
 use towpath_core::payload::Payload;
 use towpath_core::permit::PermitKind;
 use towpath_core::store::{
@@ -89,6 +89,8 @@ pub trait Observer: Send + Sync {
     fn batch_dead(&self, _batcher: &BatcherName, _reason: &str) {}
     /// The store was in trouble.
     fn store_error(&self, _error: &StoreError) {}
+    /// An attempt of a task of a workflow begins.
+    fn task_started(&self, _workflow: &WorkflowName, _task: &str) {}
     /// The store has answered once more, well or badly.
     fn replied(&self) {}
 }

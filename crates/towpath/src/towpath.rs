@@ -178,7 +178,11 @@ pub struct TowpathBuilder {
     batch_store: Option<Arc<dyn BatchStore>>,
     run_store: Option<Arc<dyn RunStore>>,
     batch_source: Option<Arc<dyn BatchSource>>,
+    wrap_runs: Option<WrapRuns>,
 }
+
+/// Puts a store of runs into another one.
+pub(crate) type WrapRuns = Box<dyn FnOnce(Arc<dyn RunStore>) -> Arc<dyn RunStore> + Send>;
 
 impl TowpathBuilder {
     /// The clock that judges. Default: the system's, and for a store on Redis that of its server.
@@ -256,6 +260,13 @@ impl TowpathBuilder {
         self
     }
 
+    /// Puts the store of runs into one of the test kit's.
+    #[must_use]
+    pub(crate) fn wrap_runs(mut self, wrap: WrapRuns) -> Self {
+        self.wrap_runs = Some(wrap);
+        self
+    }
+
     /// Where the lists of old producers are. It may be elsewhere than the store. Default: on the store, if that has lists.
     #[must_use]
     pub fn batch_source(mut self, source: Arc<dyn BatchSource>) -> Self {
@@ -279,8 +290,10 @@ impl TowpathBuilder {
         let observed = Arc::new(ObservedStore::new(open.store, Arc::clone(&clock), self.observer.clone(), Arc::clone(&functions)));
         let broken = observed.broken();
         let batch_store = open.batches.map(|batches| Arc::new(ObservedBatches::new(batches, Arc::clone(&observed))) as Arc<dyn BatchStore>);
-        let runs = open.runs.map(|runs| Arc::new(ObservedRuns::new(runs, Arc::clone(&observed))) as Arc<dyn RunStore>);
         let batches = Batches { store: batch_store, source: self.batch_source.or(open.source), known: KnownBatchers::default() };
+        let wrap = self.wrap_runs;
+        let runs = open.runs.map(|runs| wrap.map_or_else(|| Arc::clone(&runs), |wrap| wrap(Arc::clone(&runs))));
+        let runs = runs.map(|runs| Arc::new(ObservedRuns::new(runs, Arc::clone(&observed))) as Arc<dyn RunStore>);
         let store: Arc<dyn Store> = observed;
         let retention = self.retention.unwrap_or(Retention::FOREVER);
         let engine = Engine::start(&store, runs.as_ref(), &clock, &functions, retention);

@@ -2,6 +2,7 @@
 
 mod running;
 
+use std::any::{Any, TypeId};
 use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
@@ -24,6 +25,7 @@ use crate::error::{HandlerError, WorkerError};
 use crate::handler::{FunctionOptions, RawHandler, Typed};
 use crate::limits::Turns;
 use crate::params::Parameters;
+use crate::workflow::{Workflow, WorkflowContext, WorkflowOptions, Workflows};
 
 const CONCURRENCY_DEFAULT: u32 = 16;
 const CONCURRENCY_MAX: u32 = 1_000_000;
@@ -43,13 +45,15 @@ pub struct WorkerBuilder {
     timing: Timing,
     functions: Vec<(FunctionOptions, Arc<dyn RawHandler>)>,
     batches: Vec<(Which, Arc<dyn Receiver>)>,
+    workflows: Workflows,
 }
 
 impl WorkerBuilder {
     pub(crate) fn new(towpath: Towpath) -> Self {
         let timing = Timing { lease: LEASE_DEFAULT, drain_timeout: DRAIN_TIMEOUT_DEFAULT, cancel_grace: CANCEL_GRACE_DEFAULT };
         let kind = "rust".to_owned();
-        Self { towpath, worker_id: None, kind, concurrency: CONCURRENCY_DEFAULT, timing, functions: Vec::new(), batches: Vec::new() }
+        let (functions, batches, workflows) = (Vec::new(), Vec::new(), Workflows::default());
+        Self { towpath, worker_id: None, kind, concurrency: CONCURRENCY_DEFAULT, timing, functions, batches, workflows }
     }
 
     /// Its id. Default: made of the host's name, the process and chance. Two live workers must not share one.
@@ -127,9 +131,52 @@ impl WorkerBuilder {
         self
     }
 
-    /// Registers the worker and starts claiming calls.
+    /// Executes the runs of a workflow with an async function: input and context in, a result or a [`HandlerError`] out.
+    pub fn workflow<I, O, F, Fut>(mut self, workflow: &Workflow<I, O>, handler: F) -> Self
+    where
+        F: Fn(I, WorkflowContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, HandlerError>> + Send + 'static,
+        I: DeserializeOwned + 'static,
+        O: Serialize + 'static,
+    {
+        self.workflows.add(workflow, handler);
+        self
+    }
+
+    /// How it executes runs.
+    pub fn workflow_options(mut self, options: WorkflowOptions) -> Self {
+        self.workflows.options = options;
+        self
+    }
+
+    /// Executes runs of these shards, too, of all its workflows. Default: only runs without a shard.
+    pub fn shards<S: Into<String>>(mut self, shards: impl IntoIterator<Item = S>) -> Self {
+        self.workflows.shards = shards.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Which build of the program this is. A run that does not fit one build waits for another. Default: a hash of the executable.
+    pub fn build(mut self, build: impl Into<String>) -> Self {
+        self.workflows.build = Some(build.into());
+        self
+    }
+
+    /// A value that tasks of workflows ask for by its type: [`TaskContext::state`](crate::workflow::TaskContext::state).
+    pub fn state<T: Any + Send + Sync>(mut self, state: T) -> Self {
+        self.workflows.states.insert(TypeId::of::<T>(), Arc::new(state));
+        self
+    }
+
+    /// Waits for runs without waking up meanwhile: for tests, whose clock jumps from one wake-up to the next.
+    pub(crate) fn quietly(mut self, options: WorkflowOptions, claim_wait: Duration) -> Self {
+        self.workflows.claim_wait = Some(claim_wait);
+        self.workflow_options(options)
+    }
+
+    /// Registers the worker and starts claiming calls and runs.
     pub async fn start(self) -> Result<RunningWorker, WorkerError> {
         self.check()?;
+        let serves_calls = !self.functions.is_empty() || !self.batches.is_empty();
         let mut receivers = Vec::new();
         for (which, receiver) in &self.batches {
             receivers.push(InProcess::start(&self.towpath, which, Arc::clone(receiver)).await?);
@@ -140,8 +187,14 @@ impl WorkerBuilder {
         let introduction = RegisterWorker { worker_id, kind: self.kind, offers };
         let (desk, finished) = Desk::new(self.towpath.clone(), introduction, self.timing, served, self.concurrency);
         let store = self.towpath.store();
-        self.towpath.retry_lost_replies(|| store.register(desk.introduction.clone())).await?;
-        Ok(RunningWorker::start(desk, finished, receivers))
+        if serves_calls {
+            self.towpath.retry_lost_replies(|| store.register(desk.introduction.clone())).await?;
+        }
+        let workflows = match self.workflows {
+            none if none.is_empty() => None,
+            some => Some(some.start(&self.towpath, desk.worker_id().clone(), self.timing.drain_timeout).await?),
+        };
+        Ok(RunningWorker::start(desk, finished, receivers, workflows, serves_calls))
     }
 
     /// Runs the worker until `shutdown` ends, then drains it.
@@ -179,7 +232,7 @@ impl WorkerBuilder {
                 return out_of_range("concurrency", format!("must be between 1 and {CONCURRENCY_MAX}, not {concurrency}"));
             }
         }
-        if self.functions.is_empty() && self.batches.is_empty() { Err(WorkerError::NoFunctions) } else { Ok(()) }
+        if self.functions.is_empty() && self.batches.is_empty() && self.workflows.is_empty() { Err(WorkerError::NoFunctions) } else { Ok(()) }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::batches::InProcess;
 use crate::engine::desk::{Desk, Finished};
 use crate::engine::supervised::supervise;
 use crate::engine::{answerer, claimer, heartbeat, renewer};
+use crate::workflow::{RunError, RunId, RunningWorkflows};
 
 /// A worker that serves its functions. [`drain`](RunningWorker::drain) it to leave in good order; dropped, it falls silent at once, and
 /// other workers get its calls when their leases are over.
@@ -25,6 +26,9 @@ pub struct RunningWorker {
     claimer: JoinHandle<()>,
     actors: JoinSet<()>,
     receivers: Vec<InProcess>,
+    workflows: Option<RunningWorkflows>,
+    /// It is in the registry of workers.
+    serves_calls: bool,
 }
 
 /// What became of the calls that a worker held when it began to drain.
@@ -37,7 +41,18 @@ pub struct DrainReport {
 }
 
 impl RunningWorker {
-    pub(crate) fn start(desk: Arc<Desk>, finished: mpsc::UnboundedReceiver<Finished>, receivers: Vec<InProcess>) -> Self {
+    pub(crate) fn start(
+        desk: Arc<Desk>,
+        finished: mpsc::UnboundedReceiver<Finished>,
+        receivers: Vec<InProcess>,
+        workflows: Option<RunningWorkflows>,
+        serves_calls: bool,
+    ) -> Self {
+        let stop_claiming = CancellationToken::new();
+        if !serves_calls {
+            let (claimer, actors) = (tokio::spawn(async {}), JoinSet::new());
+            return Self { desk, stop_claiming, claimer, actors, receivers, workflows, serves_calls };
+        }
         let supervised = |name, start: fn(Arc<Desk>) -> BoxFuture<'static, ()>| {
             let desk = Arc::clone(&desk);
             supervise(name, Arc::clone(desk.clock()), Arc::clone(&desk.health), move || start(Arc::clone(&desk)))
@@ -50,12 +65,11 @@ impl RunningWorker {
             let desk = Arc::clone(&desk);
             move || answerer::run(Arc::clone(&desk), Arc::clone(&finished))
         }));
-        let stop_claiming = CancellationToken::new();
         let claimer = tokio::spawn(supervise("claimer", Arc::clone(desk.clock()), Arc::clone(&desk.health), {
             let (desk, stop) = (Arc::clone(&desk), stop_claiming.clone());
             move || claimer::run(Arc::clone(&desk), stop.clone())
         }));
-        Self { desk, stop_claiming, claimer, actors, receivers }
+        Self { desk, stop_claiming, claimer, actors, receivers, workflows, serves_calls }
     }
 
     /// Who it is.
@@ -68,6 +82,19 @@ impl RunningWorker {
         self.desk.held_count()
     }
 
+    /// How many runs of workflows it executes now. Parked runs are not among them.
+    pub fn executing(&self) -> usize {
+        self.workflows.as_ref().map_or(0, RunningWorkflows::count)
+    }
+
+    /// Replays the journal of a run against the code that this worker serves. Nothing is written and no task runs. The error says what differs.
+    pub async fn replay(&self, run_id: &RunId) -> Result<(), RunError> {
+        match &self.workflows {
+            Some(workflows) => workflows.replay(run_id).await,
+            None => Err(RunError::Diverged { run_id: run_id.clone(), message: "this worker serves no workflow".to_owned() }),
+        }
+    }
+
     /// Leaves in good order: claims nothing more, waits for its handlers up to the drain timeout while their leases are renewed, hands
     /// back the rest so that other workers get them at once, and leaves the registry.
     pub async fn drain(mut self) -> DrainReport {
@@ -77,6 +104,7 @@ impl RunningWorker {
         let patience = self.desk.timing.drain_timeout;
         let give_up_at = self.desk.clock().now() + patience;
         let receivers = join_all(std::mem::take(&mut self.receivers).into_iter().map(|receiver| receiver.stop(patience)));
+        let workflows = self.workflows.take();
         let handlers = async {
             tokio::select! {
                 biased;
@@ -84,7 +112,12 @@ impl RunningWorker {
                 () = self.desk.clock().sleep_until(give_up_at) => {}
             }
         };
-        tokio::join!(handlers, receivers);
+        let runs = async {
+            if let Some(workflows) = workflows {
+                workflows.drain().await;
+            }
+        };
+        tokio::join!(handlers, receivers, runs);
         let rest = self.desk.close();
         // Before leaving: a heartbeat after it would introduce the worker again.
         self.actors.shutdown().await;
@@ -109,6 +142,9 @@ impl RunningWorker {
     async fn hand_back(&self, rest: Vec<towpath_core::ids::DeliveryId>) -> u64 {
         let (store, worker) = (self.desk.store(), self.desk.worker_id());
         let towpath = self.desk.towpath();
+        if !self.serves_calls {
+            return 0;
+        }
         let released = if rest.is_empty() { Ok(0) } else { store.release(worker, rest).await };
         // Leaving hands back whatever is still held, so it also makes up for a release that failed.
         let left = towpath.retry_lost_replies(|| store.unregister(worker)).await;
