@@ -80,8 +80,8 @@ pub use handler::{FunctionOptions, RawHandler};
 pub use ids::SystemIds;
 pub use observed::Observer;
 pub use open::{
-    BatchFloor, Check, Examination, Floor, FloorGauge, FloorReading, LimitFloor, OpenError, RedisFloor, RedisFloorCaller, RedisLockFloor, RedisRunFloor,
-    Verdict, acl_options, acl_rule, examine, redis_prefix, shown,
+    BatchFloor, Check, Examination, Floor, FloorGauge, FloorReading, LimitFloor, OpenError, RedisFloor, RedisFloorCaller, RedisLockFloor,
+    RedisRunFloor, Verdict, acl_options, acl_rule, examine, redis_prefix, shown,
 };
 pub use params::ParamProblem;
 pub use towpath::{Towpath, TowpathBuilder};

@@ -10,8 +10,8 @@ use towpath_core::store::{BatchSource, BatchStore, Durability, RunStore, Store};
 pub(crate) use towpath_redis::doctor::Demand;
 pub use towpath_redis::doctor::{Check, Examination, Verdict};
 pub use towpath_redis::floor::{
-    BatchFloor, Floor as RedisFloor, FloorCaller as RedisFloorCaller, Gauge as FloorGauge, LimitFloor, LockFloor as RedisLockFloor, RunFloor as RedisRunFloor,
-    Reading as FloorReading,
+    BatchFloor, Floor as RedisFloor, FloorCaller as RedisFloorCaller, Gauge as FloorGauge, LimitFloor, LockFloor as RedisLockFloor,
+    Reading as FloorReading, RunFloor as RedisRunFloor,
 };
 use towpath_redis::{RedisOptions, RedisStore, Unfit};
 pub use towpath_redis::{acl_options, acl_rule};

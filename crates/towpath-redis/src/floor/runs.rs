@@ -1,5 +1,7 @@
 //! The bare commit of a task: one script that appends an entry to a journal and writes the run's header, and nothing else.
 
+use std::sync::Arc;
+
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 
@@ -11,21 +13,22 @@ const COMMIT: &str = "redis.call('RPUSH', KEYS[1], ARGV[1]) return redis.call('H
 #[derive(Clone)]
 pub struct RunFloor {
     connection: MultiplexedConnection,
-    script: std::sync::Arc<Script>,
+    script: Arc<Script>,
 }
 
 impl RunFloor {
     /// Connects to the server of a `redis://` URL.
     pub async fn open(url: &str) -> Result<Self, FloorError> {
         let connection = redis::Client::open(bare(url))?.get_multiplexed_async_connection().await?;
-        Ok(Self { connection, script: std::sync::Arc::new(Script::new(COMMIT)) })
+        Ok(Self { connection, script: Arc::new(Script::new(COMMIT)) })
     }
 
     /// Commits one entry to the journal of this run.
     pub async fn commit(&self, run: &str, entry: &str, header: &str) -> Result<(), FloorError> {
         let mut connection = self.connection.clone();
-        let script = self.script.key(format!("{{{run}}}:journal")).key(format!("{{{run}}}:run")).arg(entry).arg(header).clone();
-        let _fields: u64 = script.invoke_async(&mut connection).await?;
+        let mut commit = self.script.prepare_invoke();
+        commit.key(format!("{{{run}}}:journal")).key(format!("{{{run}}}:run")).arg(entry).arg(header);
+        let _fields: u64 = commit.invoke_async(&mut connection).await?;
         Ok(())
     }
 

@@ -84,11 +84,7 @@ impl BatchMetrics {
         registry.register("batch_open_keys", "Keys with an open batch", self.open_keys.clone());
         registry.register("batch_open_messages", "Messages in open batches", self.open_messages.clone());
         registry.register("batches_in_flight", "Batches that were claimed and are not settled", self.in_flight.clone());
-        registry.register(
-            "batch_dead_letters",
-            "Batches that were given up and wait to be replayed or dropped",
-            self.dead_letters.clone(),
-        );
+        registry.register("batch_dead_letters", "Batches that were given up and wait to be replayed or dropped", self.dead_letters.clone());
         registry.register("batch_messages_ingested", "Messages taken by this server", self.ingested.clone());
         registry.register("batch_messages_duplicate", "Messages that had been taken before", self.duplicates.clone());
         registry.register("batch_messages_refused_full", "Messages refused because too many were open", self.refused.clone());

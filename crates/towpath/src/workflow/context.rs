@@ -256,13 +256,7 @@ impl WorkflowContext {
         poll_fn(|cx| poll_shielded(&self.execution, work.as_mut(), cx)).await
     }
 
-    fn request(
-        &self,
-        kind: StepKind,
-        name: &str,
-        key: StepKey,
-        location: &'static Location<'static>,
-    ) -> Result<Request, HandlerError> {
+    fn request(&self, kind: StepKind, name: &str, key: StepKey, location: &'static Location<'static>) -> Result<Request, HandlerError> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             let message = format!("'{name}' cannot be the name of a {}: it needs 1 to {NAME_BYTES_MAX} bytes", kind.as_str());
             return Err(HandlerError::fatal("invalid_name", message));

@@ -9,6 +9,7 @@ use super::lateness::Lateness;
 use super::limits::LimitRow;
 use super::lists::ListsRow;
 use super::report::{Report, Row};
+use super::runs::Runs;
 use super::series::{LEVEL_PERCENT, Series};
 use super::slow::Longest;
 use super::{MANY, functions};
@@ -76,6 +77,7 @@ pub(super) fn findings(report: &Report) -> Vec<Finding> {
     found.extend(report.batches.iter().filter_map(BatchRow::finding));
     found.extend(report.keys.as_ref().map(KeysRow::findings).unwrap_or_default());
     found.extend(report.lists.as_ref().map(ListsRow::findings).unwrap_or_default());
+    found.extend(report.runs.as_ref().map(Runs::findings).unwrap_or_default());
     if let Some(paced) = &report.paced {
         found.push(Finding::new("p99 / p50 at half of the most calls/s", paced.spread(), "x", Aim::AtMost(10.0)));
     }

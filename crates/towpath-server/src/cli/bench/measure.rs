@@ -9,7 +9,7 @@ use super::pace::{self, Paced};
 use super::place::Target;
 use super::report::{self, Idle, Queued, Report, Row, StoreFacts};
 use super::slow::SlowScripts;
-use super::{BenchArgs, MANY, Measurement, batches, calls, failed, functions, keys, limits, lists, locks, open};
+use super::{BenchArgs, MANY, Measurement, batches, calls, failed, functions, keys, limits, lists, locks, open, runs};
 use crate::cli::failure::Failure;
 use crate::cli::output::Output;
 
@@ -35,6 +35,7 @@ pub(super) async fn everything(target: &Target, out: Output, args: &BenchArgs) -
         batches: Vec::new(),
         keys: None,
         lists: None,
+        runs: None,
         longest_script: None,
         hint: args.quick,
     };
@@ -76,6 +77,10 @@ pub(super) async fn everything(target: &Target, out: Output, args: &BenchArgs) -
         let calls = lists::calls(args.quick, args.full);
         out.note(&format!("measuring lists of {calls} calls …"));
         report.lists = Some(lists::run(target, calls).await?);
+    }
+    if args.wants(Measurement::Runs) {
+        out.note("measuring workflow runs …");
+        report.runs = Some(runs::run(target, args.steady(), args.level_length(), args.short_length()).await?);
     }
     // Before the idle server is measured: reading the log is a command too.
     report.longest_script = slow.map(SlowScripts::finish);

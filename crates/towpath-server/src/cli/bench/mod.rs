@@ -22,6 +22,7 @@ mod place;
 mod plot;
 mod process;
 mod report;
+mod runs;
 mod series;
 mod slow;
 mod steady;
@@ -88,6 +89,9 @@ What is measured:
           against the last thousand of 100,000
   lists   every filtered list of 100,000 calls (with --full 1.8 million), and a
           push beside 20 lists. Not measured unless asked for with --only
+  runs    256 workflow runs of three tasks in flight, in steady state, caller and
+          worker in this process, against one bare commit for each task; the time
+          of a step, and from an event to the end of a parked run
   idle    memory of a server with nothing to do, and its commands to a Redis
 
 On a Redis the longest script is read from its slow log, whose threshold is set
@@ -143,6 +147,7 @@ enum Measurement {
     Batches,
     Keys,
     Lists,
+    Runs,
     Idle,
 }
 

@@ -18,6 +18,7 @@ use super::load::Measured;
 use super::locks::Locks;
 use super::micros;
 use super::pace::Paced;
+use super::runs::Runs;
 use super::series::Series;
 use super::slow::Longest;
 use crate::cli::output::{Output, table};
@@ -37,6 +38,7 @@ pub(super) struct Report {
     pub(super) batches: Vec<BatchRow>,
     pub(super) keys: Option<KeysRow>,
     pub(super) lists: Option<ListsRow>,
+    pub(super) runs: Option<Runs>,
     /// On a Redis only.
     pub(super) longest_script: Option<Longest>,
     /// Measured too briefly to be more than a hint.
@@ -193,6 +195,9 @@ impl Report {
         if let Some(lists) = &self.lists {
             out.line(&lists.sentence());
         }
+        if let Some(runs) = &self.runs {
+            runs.print(out);
+        }
         if let Some(queued) = &self.queued {
             out.line(&format!("a waiting call takes {:.0} bytes of the store's memory", queued.store_bytes_per_call));
         }
@@ -236,6 +241,7 @@ impl Report {
             "idle_rss_bytes": self.idle.as_ref().map(|idle| idle.rss_bytes),
             "idle_commands_per_second": self.idle.as_ref().and_then(|idle| idle.commands_per_second).map(tenths),
             "queued": queued,
+            "runs": self.runs.as_ref().map(Runs::json),
             "limits": self.limits.iter().map(LimitRow::json).collect::<Vec<_>>(),
             "batches": self.batches.iter().map(BatchRow::json).collect::<Vec<_>>(),
             "aims": findings(self).iter().map(Finding::json).collect::<Vec<_>>(),
