@@ -1,4 +1,6 @@
-//! A few functions to play with, for `towpath dev`.
+//! A few functions and a workflow to play with, for `towpath dev`.
+
+mod trial;
 
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use towpath::{CallContext, FunctionOptions, HandlerError, RunningWorker, Towpath
 
 const FIBONACCI_MAX: u32 = 20;
 
-/// Starts a worker that serves the demo functions.
+/// Starts a worker that serves the demo functions, and the demo workflow.
 pub async fn start(towpath: &Towpath, drain_timeout: Duration) -> Result<RunningWorker, WorkerError> {
     let clock = towpath.clock().clone();
     towpath
@@ -37,6 +39,7 @@ pub async fn start(towpath: &Towpath, drain_timeout: Duration) -> Result<Running
                 attempt => Ok(json!({ "attempt": attempt })),
             }
         })
+        .workflow(&trial::TRIAL, trial::trial)
         .start()
         .await
 }

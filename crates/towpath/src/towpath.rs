@@ -1,12 +1,14 @@
 //! The one door: a store, a clock, a source of ids, and the loops that keep time.
 
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 use towpath_core::clock::Clock;
 use towpath_core::ids::Ids;
 use towpath_core::names::{RequestId, WaiterId};
+use towpath_core::run::RunPlace;
 use towpath_core::store::{BatchSource, BatchStore, Durability, Retention, RunStore, Store};
 
 use crate::batches::{Batches, KnownBatchers};
@@ -30,6 +32,7 @@ pub struct Towpath {
 struct Inner {
     store: Arc<dyn Store>,
     runs: Option<Arc<dyn RunStore>>,
+    served_places: Mutex<HashSet<RunPlace>>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     functions: Arc<FunctionCache>,
@@ -74,6 +77,16 @@ impl Towpath {
     /// The store of workflow runs, if this store keeps any.
     pub fn run_store(&self) -> Option<&Arc<dyn RunStore>> {
         self.inner.runs.as_ref()
+    }
+
+    /// Whether a worker of this handle has executed runs of this place since it was opened.
+    pub fn has_served(&self, place: &RunPlace) -> bool {
+        self.inner.served_places.lock().unwrap_or_else(PoisonError::into_inner).contains(place)
+    }
+
+    /// A worker of this handle executes runs of these places.
+    pub(crate) fn note_served(&self, places: &[RunPlace]) {
+        self.inner.served_places.lock().unwrap_or_else(PoisonError::into_inner).extend(places.iter().cloned());
     }
 
     /// The clock that judges.
@@ -301,6 +314,7 @@ impl TowpathBuilder {
         let inner = Inner {
             store,
             runs,
+            served_places: Mutex::default(),
             clock,
             ids,
             functions,

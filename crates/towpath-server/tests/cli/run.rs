@@ -20,7 +20,7 @@ fn show(server: &Server, run_id: &str) -> Value {
 fn a_run_is_started_shown_sent_an_event_and_awaited() {
     let server = Server::start();
     let run_id = start(&server, r#"{"item":"tea","price":3,"ask":true}"#, &["--reference", "order-42"]);
-    server.run(&["run", "show", &run_id]).exits(0).prints("no worker serves order@1: start one").prints("order-42");
+    server.run(&["run", "show", &run_id]).exits(0).prints("no worker is known to serve order@1: start one").prints("order-42");
     let _worker = Worker::start(&server, &[]);
     wait_for("the run to wait", || Some(show(&server, &run_id)).filter(|run| run["state"] == "waiting"));
     server.run(&["run", "show", &run_id]).exits(0).prints("waits for event 'approved', or a timer until");
@@ -40,7 +40,7 @@ fn a_run_is_started_shown_sent_an_event_and_awaited() {
 fn the_same_start_again_is_the_same_run() {
     let server = Server::start();
     let arguments = ["run", "start", "order@1", "--input", r#"{"item":"tea"}"#, "--reference", "r"];
-    let first = server.run(&arguments).exits(0).says("no worker has served this workflow");
+    let first = server.run(&arguments).exits(0).says("no worker is known to have served this workflow");
     let again = server.run(&arguments).exits(6).says("had been started before and is ready");
     assert_eq!(first.stdout, again.stdout);
     let other = ["run", "start", "order@1", "--input", "{}", "--reference", "r"];

@@ -93,6 +93,7 @@ impl Workflows {
         if registered > 0 {
             tracing::info!(runs = registered, build = %host.build, "runs that did not fit another build are ready again");
         }
+        towpath.note_served(&host.places);
         Ok(RunningWorkflows::start(host, drain_timeout))
     }
 }

@@ -80,7 +80,7 @@ pub(super) async fn start(client: &Client, out: Output, args: StartArgs) -> Resu
 
 fn warn(out: Output, started: &RunStarted) {
     if started.warnings.iter().any(|warning| warning == "no_worker_seen") {
-        out.note("no worker has served this workflow in this version yet: the run waits for one");
+        out.note("no worker is known to have served this workflow in this version: the run waits for one");
     }
 }
 

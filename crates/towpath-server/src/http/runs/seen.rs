@@ -1,4 +1,4 @@
-//! Places that a worker has served: those of pull workers of this server, and those whose runs a worker has executed.
+//! Places that a worker has served: those of workers in this process, of pull workers of this server, and those whose runs a worker has executed.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -38,7 +38,8 @@ pub(super) async fn was_served(app: &App, place: &RunPlace) -> Result<bool, ApiE
     if app.seen_places().has(place) {
         return Ok(true);
     }
-    let is_seen = app.run_roster().serving(place, app.clock().now()) > 0 || has_executed_runs(app, place).await?;
+    let is_seen = app.towpath().has_served(place)
+        || app.run_roster().serving(place, app.clock().now()) > 0 || has_executed_runs(app, place).await?;
     if is_seen {
         app.seen_places().remember(place);
     }

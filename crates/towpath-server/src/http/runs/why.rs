@@ -46,7 +46,7 @@ fn served(run: &Run) -> String {
 fn of_queued(run: &Run, workers: Workers) -> String {
     let since = run.changed_at.to_iso();
     match workers {
-        Workers::NeverSeen => format!("no worker serves {}: start one; it waits since {since}", served(run)),
+        Workers::NeverSeen => format!("no worker is known to serve {}: start one; it waits since {since}", served(run)),
         Workers::Seen | Workers::NotAsked => format!("waits since {since} for a free worker that serves {}", served(run)),
     }
 }
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn every_state_says_what_it_waits_for() {
-        says(&run(), "no worker serves order@1: start one");
+        says(&run(), "no worker is known to serve order@1: start one");
         assert!(why(&run(), Workers::Seen, NOW).unwrap().contains("for a free worker that serves order@1"));
         says(&Run { paused: true, ..run() }, "paused: go on with `towpath run resume ");
         says(&Run { state: RunState::Delayed, start_at: Some(NOW), ..run() }, "starts at 2027-01-15T08:00:00.000Z");

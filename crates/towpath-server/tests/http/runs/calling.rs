@@ -57,7 +57,7 @@ async fn a_run_says_why_it_is_not_moving() {
     let server = server().await;
     let why = async |run_id: &str| server.run(run_id).await["why"].as_str().unwrap_or_default().to_owned();
     let run_id = server.start_run("order", json!(1)).await;
-    assert!(why(&run_id).await.starts_with("no worker serves order@1: start one"), "{}", why(&run_id).await);
+    assert!(why(&run_id).await.starts_with("no worker is known to serve order@1: start one"), "{}", why(&run_id).await);
     server.run_verb(&run_id, "pause", json!({})).await.with(200);
     assert!(why(&run_id).await.starts_with("paused: go on with"));
     server.run_verb(&run_id, "resume", json!({})).await.with(200);
