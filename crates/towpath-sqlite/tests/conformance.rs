@@ -56,7 +56,7 @@ mod on_disk {
     towpath_conformance::suite!(OnDisk);
     towpath_conformance::batches_suite!(OnDisk);
     towpath_conformance::runs_suite!(OnDisk);
-    towpath_conformance::runs_differential!(OnDisk, seeds = 20, operations = 200);
+    towpath_conformance::runs_differential!(OnDisk, seeds = 30, operations = 200);
     towpath_conformance::differential!(OnDisk, seeds = 200, operations = 300);
     towpath_conformance::limits_differential!(OnDisk, operations = 12_000);
     towpath_conformance::batch_histories!(OnDisk, 8 of 700);

@@ -43,9 +43,11 @@ macro_rules! every_case_of_runs {
                 a_backlog_of_new_runs_in_one_place_does_not_hold_up_a_woken_run_in_another
                 every_eighth_claim_looks_at_new_runs_first
                 the_run_of_a_silent_owner_is_taken_over_and_its_late_commit_is_refused
+                the_claim_that_ended_first_is_taken_over_first_whatever_its_place
                 a_worker_that_renews_is_not_taken_over
                 a_run_that_its_workers_do_not_survive_is_blocked_until_a_person_resumes_it
                 a_restart_keeps_claims_and_their_epochs
+                a_restart_keeps_the_order_of_a_queue
                 a_claim_that_waits_gets_the_run_that_comes_into_a_queue_of_its_places
                 a_claim_that_waits_ends_empty_after_its_time
             }

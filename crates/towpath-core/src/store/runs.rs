@@ -38,7 +38,7 @@ pub trait RunStore: Send + Sync {
     /// the worker names them. Waits up to `wait` for the first one.
     async fn claim_runs(&self, want: ClaimRuns) -> Result<Vec<ClaimedRun>, StoreError>;
 
-    /// Gives a worker the runs of owners that have been silent for too long.
+    /// Gives a worker the runs of owners that have been silent for too long: those whose claims ended first, whatever their places.
     async fn take_over_runs(&self, want: TakeOverRuns) -> Result<TakenOver, StoreError>;
 
     /// Prolongs claims. One reply per claim, in order.

@@ -17,7 +17,8 @@ use crate::writer::Tx;
 const NEW_FIRST_EVERY: u64 = 8;
 
 pub(super) const QUEUED: &str = "SELECT run_id FROM runs WHERE place = ?1 AND queue = ?2 ORDER BY turn LIMIT ?3";
-pub(super) const CLAIMED: &str = "SELECT run_id FROM runs WHERE place = ?1 AND expires_ms <= ?2 ORDER BY expires_ms, run_id LIMIT ?3";
+pub(super) const CLAIMED: &str =
+    "SELECT expires_ms, run_id FROM runs WHERE place = ?1 AND expires_ms <= ?2 ORDER BY expires_ms, run_id LIMIT ?3";
 pub(super) const NEXT_CLAIM_END: &str = "SELECT expires_ms FROM runs WHERE place = ?1 AND expires_ms > ?2 ORDER BY expires_ms LIMIT 1";
 /// The header has the length in whole milliseconds, as it has all lengths. One that is not JSON is left out.
 const RENEW_CLAIMS: &str = "UPDATE runs SET expires_ms = ?1 + json_extract(header, '$.idle'), \
@@ -75,25 +76,19 @@ fn hand_over(tx: &mut Tx<'_>, run_id: &RunId, command: RunCommand) -> Moved<Opti
     Ok(Some((ClaimedRun { run, facts }, reply)))
 }
 
+/// Gives a worker the runs of silent owners: those whose claims ended first, whatever their places.
 pub(super) fn take_over(tx: &mut Tx<'_>, want: &TakeOverRuns) -> Moved<TakenOver> {
     let mut taken = TakenOver::default();
-    let executing: HashSet<&str> = want.executing.iter().map(RunId::as_str).collect();
-    for place in want.places.iter() {
-        let limit = want.max.saturating_add(u32::try_from(executing.len()).unwrap_or(u32::MAX)).saturating_add(AT_ONCE);
-        for run_id in rows::texts(tx.conn, CLAIMED, (place.stream(), tx.now.as_millis(), limit))? {
-            if taken.claimed.len() == want.max as usize {
-                break;
-            }
-            if executing.contains(run_id.as_str()) {
-                continue;
-            }
-            let command = RunCommand::TakeOver { worker: want.worker.clone(), idle: want.idle, max_deliveries: want.max_deliveries };
-            let result = rows::read_id(&run_id).and_then(|run_id| hand_over(tx, &run_id, command));
-            match or_passed_over(tx, &run_id, result)?.flatten() {
-                Some((claimed, RunReply::Claimed { .. })) => taken.claimed.push(claimed),
-                Some((poisoned, RunReply::Poisoned)) => taken.poisoned.push(poisoned.run.run_id),
-                _other => {}
-            }
+    for run_id in ended_claims(tx, want)? {
+        if taken.claimed.len() == want.max as usize {
+            break;
+        }
+        let command = RunCommand::TakeOver { worker: want.worker.clone(), idle: want.idle, max_deliveries: want.max_deliveries };
+        let result = rows::read_id(&run_id).and_then(|run_id| hand_over(tx, &run_id, command));
+        match or_passed_over(tx, &run_id, result)?.flatten() {
+            Some((claimed, RunReply::Claimed { .. })) => taken.claimed.push(claimed),
+            Some((poisoned, RunReply::Poisoned)) => taken.poisoned.push(poisoned.run.run_id),
+            _other => {}
         }
     }
     for place in want.places.iter() {
@@ -103,6 +98,20 @@ pub(super) fn take_over(tx: &mut Tx<'_>, want: &TakeOverRuns) -> Moved<TakenOver
         taken.next_due = [taken.next_due, end].into_iter().flatten().min();
     }
     Ok(taken)
+}
+
+/// Runs whose claims have ended, but for those that the worker executes.
+fn ended_claims(tx: &Tx<'_>, want: &TakeOverRuns) -> Moved<Vec<String>> {
+    let executing: HashSet<&str> = want.executing.iter().map(RunId::as_str).collect();
+    let limit = want.max.saturating_add(u32::try_from(executing.len()).unwrap_or(u32::MAX)).saturating_add(AT_ONCE);
+    let mut ended: Vec<(i64, String)> = Vec::new();
+    for place in want.places.iter() {
+        let mut statement = tx.conn.prepare_cached(CLAIMED)?;
+        let rows = statement.query_map((place.stream(), tx.now.as_millis(), limit), |row| Ok((row.get(0)?, row.get(1)?)))?;
+        ended.extend(rows.collect::<Result<Vec<_>, _>>()?);
+    }
+    ended.sort();
+    Ok(ended.into_iter().map(|(_, run_id)| run_id).filter(|run_id| !executing.contains(run_id.as_str())).collect())
 }
 
 /// Prolongs claims. That of a run which cannot be read is lost.

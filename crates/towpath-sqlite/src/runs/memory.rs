@@ -10,6 +10,9 @@ use crate::trouble::Moved;
 
 pub(super) const COUNTS: &str = "SELECT place, state, count(*) FROM runs GROUP BY place, state";
 
+/// Of the queues alone, which are short beside all runs.
+pub(super) const LAST_TURN: &str = "SELECT coalesce(max(turn), 0) FROM runs WHERE queue IS NOT NULL";
+
 /// How many runs are in each state, in the order of [`RunState::ALL`].
 type Counts = [u64; RunState::ALL.len()];
 
@@ -27,7 +30,8 @@ pub(crate) struct RunMemory {
 impl RunMemory {
     /// A row that names no place or no state is not counted.
     pub(crate) fn load(conn: &Connection) -> Moved<Self> {
-        let mut memory = Self::default();
+        // A clock may have been set back since: no run comes into a queue before those that wait there.
+        let mut memory = Self { last_turn: conn.query_row(LAST_TURN, [], |row| row.get(0))?, ..Self::default() };
         let mut statement = conn.prepare(COUNTS)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {

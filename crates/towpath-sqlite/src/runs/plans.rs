@@ -39,4 +39,5 @@ fn every_list_of_runs_comes_from_an_index_in_order() {
     check(lists::OF_PLACE, "USING COVERING INDEX runs_by_place (place=? AND state=? AND (created_ms,run_id)<(?,?))");
     check(lists::NEXT_PLACE, "USING COVERING INDEX runs_by_place (place>?)");
     check_first(memory::COUNTS, "USING COVERING INDEX runs_by_place");
+    check_first(memory::LAST_TURN, "USING COVERING INDEX runs_queued");
 }

@@ -141,3 +141,24 @@ pub async fn a_claim_that_waits_ends_empty_after_its_time(t: &mut Bench) {
     t.advance_s(1);
     assert!(waits.end().await.is_empty());
 }
+
+pub async fn a_restart_keeps_the_order_of_a_queue(t: &mut Bench) {
+    for number in 1..=3 {
+        t.started(start("order", number)).await;
+    }
+    t.reopen().await;
+    t.started(start("order", 4)).await;
+    let order: Vec<_> = t.claim_runs("w1", 10).await.into_iter().map(|execution| execution.run.run_id).collect();
+    assert_eq!(order, [1, 2, 3, 4].map(|number| run_id("order", number)), "the clock has not moved, and yet the new run comes last");
+}
+
+pub async fn the_claim_that_ended_first_is_taken_over_first_whatever_its_place(t: &mut Bench) {
+    for (number, place) in (1..).zip(["shipping", "order@us-east", "order"]) {
+        t.started(start(place, number)).await;
+        t.execute("w1").await;
+        t.advance_s(1);
+    }
+    t.advance_s(15);
+    let taken = t.take_over_runs("w2").await.claimed.into_iter().map(|claimed| claimed.run.run_id);
+    assert_eq!(taken.collect::<Vec<_>>(), [run_id("shipping", 1), run_id("order@us-east", 2), run_id("order", 3)]);
+}
