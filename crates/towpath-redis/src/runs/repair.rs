@@ -14,9 +14,9 @@ use crate::store::RedisStore;
 use crate::unreadable::of_key;
 use crate::value;
 
-/// So many ready runs of a place are looked at by one script.
+/// Number of ready runs of a queue that one script looks at.
 const AT_ONCE: usize = 500;
-/// So many of these looks follow each other as long as each finds something to put back.
+/// Number of these looks that follow each other while each finds something to put back.
 const LOOKS_MAX: usize = 40;
 /// An entry that was delivered this long ago while its run is still ready was lost by the process that got it.
 const LOST_AFTER_MS: u64 = 5_000;
