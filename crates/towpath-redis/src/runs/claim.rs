@@ -28,8 +28,8 @@ const NEW_FIRST_EVERY: u64 = 8;
 /// Entries that one look delivers at most beyond those of runs that are ready: after its group was made again, a stream delivers all.
 const ENTRIES_BEYOND: u32 = 1_000;
 /// A claim that waits looks again after this: a notification may be lost.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// So many claims are looked at beyond those that a worker asked for, and so many runs when a build registers.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Number of claims that are looked at beyond those that a worker asked for, and of runs when a build registers.
 const AT_ONCE: usize = 256;
 
 impl RedisStore {

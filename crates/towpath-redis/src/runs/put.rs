@@ -24,7 +24,7 @@ use crate::store::RedisStore;
 use crate::unreadable::of_key;
 use crate::value;
 
-/// A run that another process changes each time before this one has decided is given up after so many tries.
+/// A run that another process changes each time before this one has decided is given up after this many tries.
 const TRIES_MAX: usize = 100;
 /// Where time is moved by hand, the keys of a closed run stay for so long by the server's own clock: no test takes longer.
 const KEPT_BY_HAND_MS: i64 = 86_400_000;

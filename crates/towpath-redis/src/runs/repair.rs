@@ -14,45 +14,60 @@ use crate::store::RedisStore;
 use crate::unreadable::of_key;
 use crate::value;
 
-/// So many ready runs of a place are looked at by one script.
+/// Number of ready runs of a queue that one script looks at.
 const AT_ONCE: usize = 500;
-/// So many of these looks follow each other as long as each finds something to put back.
+/// Number of these looks that follow each other while each finds something to put back.
 const LOOKS_MAX: usize = 40;
 /// An entry that was delivered this long ago while its run is still ready was lost by the process that got it.
 const LOST_AFTER_MS: u64 = 5_000;
+
+/// What one look has come to.
+struct Looked {
+    /// Number of runs that were put back.
+    back: u64,
+    /// Where the next look begins. `None`: it was the last.
+    next: Option<usize>,
+}
 
 impl RedisStore {
     /// Looks at some ready runs of every place, and lets references of closed runs expire.
     pub(crate) async fn repair_runs(&self) -> Result<(), StoreError> {
         for place in self.known_places().await? {
-            self.shared.or_pass_over(&place.keys.stream, self.repair_place(&place).await, 0)?;
+            self.shared.or_pass_over(&place.keys.stream, self.repair_next(&place).await, ())?;
             self.shared.or_pass_over(&place.keys.of("refs"), self.end_references(&place).await, ())?;
         }
         Ok(())
     }
 
-    /// Puts ready runs of a place back into their queues. Returns how many.
+    /// Looks at all ready runs of a place, and puts those back into their queues that no worker could get. Returns how many.
     pub(super) async fn repair_place(&self, place: &Place) -> Result<u64, StoreError> {
         let mut back = 0;
         for queue in QUEUES {
+            let mut from = Some(0);
             for _ in 0..LOOKS_MAX {
-                let found = self.repair_some(place, queue).await?;
-                back += found;
-                if found == 0 {
-                    break;
-                }
+                let Some(start) = from else { break };
+                let looked = self.repair_some(place, queue, start).await?;
+                (back, from) = (back + looked.back, looked.next);
             }
-        }
-        if back > 0 {
-            tracing::warn!(place = place.keys.stream, back, "ready runs were missing in their queues; they are back");
-            self.shared.runs.wake();
         }
         Ok(back)
     }
 
-    async fn repair_some(&self, place: &Place, queue: RunQueue) -> Result<u64, StoreError> {
-        let repaired_to = &place.repaired_to[usize::from(queue == RunQueue::First)];
-        let from = repaired_to.load(Ordering::Relaxed);
+    /// Looks at some ready runs of a place, and at more while it finds something to put back.
+    async fn repair_next(&self, place: &Place) -> Result<(), StoreError> {
+        for (queue, repaired_to) in QUEUES.into_iter().zip(&place.repaired_to) {
+            for _ in 0..LOOKS_MAX {
+                let looked = self.repair_some(place, queue, repaired_to.load(Ordering::Relaxed)).await?;
+                repaired_to.store(looked.next.unwrap_or(0), Ordering::Relaxed);
+                if looked.back == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn repair_some(&self, place: &Place, queue: RunQueue, from: usize) -> Result<Looked, StoreError> {
         let mut args = self.run_args(place, 4);
         args.push(letter(queue));
         args.number(from);
@@ -61,9 +76,12 @@ impl RedisStore {
         let reply = self.run_script(&scripts::REQUEUE, place, &[], &args).await;
         let said = value::array("a repair", reply.map_err(|error| of_key(error, &place.keys.ready(queue)))?)?;
         let count = |part: usize| said.get(part).and_then(value::number).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
-        let (looked_at, back) = (count(0), count(1));
-        repaired_to.store(if looked_at < AT_ONCE { 0 } else { from + looked_at }, Ordering::Relaxed);
-        Ok(back as u64)
+        let (seen, back) = (count(0), count(1));
+        if back > 0 {
+            tracing::warn!(place = place.keys.stream, back, "ready runs were missing in their queues; they are back");
+        }
+        // Those that were put back stand at the end now.
+        Ok(Looked { back: back as u64, next: (seen == AT_ONCE).then_some(from + seen - back) })
     }
 
     /// A line of a set gets the instant that its run has for it, or goes if it has none. `version`: that of the run as it was seen.

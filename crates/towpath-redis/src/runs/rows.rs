@@ -78,7 +78,7 @@ pub(super) fn read_entry(number: u64, text: &[u8]) -> Result<JournalEntry, Store
     Ok(JournalEntry { number, at, entry: Entry { kind, step, body: Payload::from_json(word()?.to_owned()) } })
 }
 
-/// Entries up to so many bytes of bodies, and at least one if there is one.
+/// Entries whose bodies have at most `bytes_max` bytes, and at least one if there is one.
 pub(super) fn page_of_entries(from: u64, texts: &[Value], bytes_max: usize) -> Result<Vec<JournalEntry>, StoreError> {
     let (mut page, mut left) = (Vec::new(), bytes_max);
     for (number, text) in (from..).zip(texts) {

@@ -1,8 +1,11 @@
 //! The two streams of a place: their names, their length, and what happens when a person deletes them.
 
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
 use towpath_conformance::words::{completes, event, run_id, run_place, start, waits_for};
 use towpath_core::run::{RunId, RunState, Then, place};
-use towpath_core::store::{RunStore, StartRun};
+use towpath_core::store::{RunStore, StartRun, Started};
 
 use crate::rig::{Rig, claim, commit, started, state};
 
@@ -82,6 +85,27 @@ async fn ready_runs_are_delivered_after_streams_and_groups_were_deleted_under_th
     assert_eq!(ids, expected, "each once");
     for claimed in delivered.iter().chain(&held) {
         commit(&store, claimed, completes()).await;
+    }
+    assert_eq!(rig.entries("order"), 0);
+}
+
+#[tokio::test]
+async fn thousands_of_runs_survive_the_loss_of_their_streams_and_leave_none_behind() {
+    const MANY: u32 = 3_000;
+    let rig = Rig::start();
+    let store = rig.store().await;
+    let place = run_place("order");
+    let starts = (0..MANY).map(|number| StartRun { run_id: RunId::new(&place, number.into()), ..start("order", 1) });
+    for reply in join_all(starts.map(|start| store.start_run(start))).await {
+        assert!(matches!(reply, Ok(Started::Created { .. })), "{reply:?}");
+    }
+    rig.cli(&["DEL", &place.stream()]);
+    let mut ids = BTreeSet::new();
+    while ids.len() < MANY as usize {
+        let claimed = claim(&store, "w1", "order", 500).await;
+        assert!(!claimed.is_empty(), "{} runs are not delivered", MANY as usize - ids.len());
+        join_all(claimed.iter().map(|claimed| commit(&store, claimed, completes()))).await;
+        ids.extend(claimed.into_iter().map(|claimed| claimed.run.run_id));
     }
     assert_eq!(rig.entries("order"), 0);
 }
