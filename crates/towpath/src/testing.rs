@@ -104,7 +104,8 @@ impl TestTowpath {
     pub async fn open(url: &str, clock: VirtualClock) -> Result<Self, OpenError> {
         let (replies, runs) = (Arc::new(Replies::default()), Arc::new(OnceLock::new()));
         let kept: Arc<OnceLock<Arc<CrashingRuns>>> = Arc::clone(&runs);
-        let builder = builder(&clock, &replies).wrap_runs(Box::new(move |store| kept.get_or_init(|| Arc::new(CrashingRuns::new(store))).clone()));
+        let builder =
+            builder(&clock, &replies).wrap_runs(Box::new(move |store| kept.get_or_init(|| Arc::new(CrashingRuns::new(store))).clone()));
         Ok(Self { towpath: builder.open(url).await?, clock, replies, runs })
     }
 

@@ -232,7 +232,11 @@ impl WorkerBuilder {
                 return out_of_range("concurrency", format!("must be between 1 and {CONCURRENCY_MAX}, not {concurrency}"));
             }
         }
-        if self.functions.is_empty() && self.batches.is_empty() && self.workflows.is_empty() { Err(WorkerError::NoFunctions) } else { Ok(()) }
+        if self.functions.is_empty() && self.batches.is_empty() && self.workflows.is_empty() {
+            Err(WorkerError::NoFunctions)
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use towpath_core::names::Reference;
 use towpath_core::payload::Payload;
-use towpath_core::run::{
-    Child, ChildStart, Entry, EntryKind, FactKind, Parent, Post, Run, StepId, StepKind, TimerAt,
-};
+use towpath_core::run::{Child, ChildStart, Entry, EntryKind, FactKind, Parent, Post, Run, StepId, StepKind, TimerAt};
 use towpath_core::time::Timestamp;
 
 use super::body::{Begin, Cancel, Done, Out, Start, entry};

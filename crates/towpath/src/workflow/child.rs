@@ -35,7 +35,8 @@ impl<O> ChildOutcome<O> {
             Self::Completed(result) => Ok(result),
             Self::Failed(failure) => {
                 let details = serde_json::json!({ "code": failure.code, "message": failure.message });
-                Err(HandlerError::fatal("child_failed", format!("the child failed: {} ({})", failure.message, failure.code)).details(details))
+                Err(HandlerError::fatal("child_failed", format!("the child failed: {} ({})", failure.message, failure.code))
+                    .details(details))
             }
             Self::Cancelled => Err(HandlerError::fatal("child_cancelled", "the child was cancelled")),
             Self::Terminated(reason) => Err(HandlerError::fatal("child_terminated", format!("the child was terminated: {reason}"))),

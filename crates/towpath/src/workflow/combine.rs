@@ -85,10 +85,18 @@ macro_rules! select {
 /// ```
 #[macro_export]
 macro_rules! join {
-    ($a:expr, $b:expr $(,)?) => { $crate::workflow::combine::join2($a, $b).await };
-    ($a:expr, $b:expr, $c:expr $(,)?) => { $crate::workflow::combine::join3($a, $b, $c).await };
-    ($a:expr, $b:expr, $c:expr, $d:expr $(,)?) => { $crate::workflow::combine::join4($a, $b, $c, $d).await };
-    ($a:expr, $b:expr, $c:expr, $d:expr, $e:expr $(,)?) => { $crate::workflow::combine::join5($a, $b, $c, $d, $e).await };
+    ($a:expr, $b:expr $(,)?) => {
+        $crate::workflow::combine::join2($a, $b).await
+    };
+    ($a:expr, $b:expr, $c:expr $(,)?) => {
+        $crate::workflow::combine::join3($a, $b, $c).await
+    };
+    ($a:expr, $b:expr, $c:expr, $d:expr $(,)?) => {
+        $crate::workflow::combine::join4($a, $b, $c, $d).await
+    };
+    ($a:expr, $b:expr, $c:expr, $d:expr, $e:expr $(,)?) => {
+        $crate::workflow::combine::join5($a, $b, $c, $d, $e).await
+    };
 }
 
 /// Waits for all of two to four steps, or for the first that fails: the others are dropped then.
@@ -109,9 +117,15 @@ macro_rules! join {
 /// ```
 #[macro_export]
 macro_rules! try_join {
-    ($a:expr, $b:expr $(,)?) => { $crate::workflow::combine::try_join2($a, $b).await };
-    ($a:expr, $b:expr, $c:expr $(,)?) => { $crate::workflow::combine::try_join3($a, $b, $c).await };
-    ($a:expr, $b:expr, $c:expr, $d:expr $(,)?) => { $crate::workflow::combine::try_join4($a, $b, $c, $d).await };
+    ($a:expr, $b:expr $(,)?) => {
+        $crate::workflow::combine::try_join2($a, $b).await
+    };
+    ($a:expr, $b:expr, $c:expr $(,)?) => {
+        $crate::workflow::combine::try_join3($a, $b, $c).await
+    };
+    ($a:expr, $b:expr, $c:expr, $d:expr $(,)?) => {
+        $crate::workflow::combine::try_join4($a, $b, $c, $d).await
+    };
 }
 
 /// What `join!` of two awaits.

@@ -123,7 +123,7 @@ impl WorkflowContext {
         CallStep::new(&self.execution, function, request)
     }
 
-    /// Waits for so long, by the store's clock. No worker holds the run meanwhile.
+    /// Waits for this length, by the store's clock. No worker holds the run meanwhile.
     #[track_caller]
     pub fn sleep(&self, length: Duration) -> StepResult<()> {
         let ms = u64::try_from(millis(length)).unwrap_or(0);
@@ -256,13 +256,7 @@ impl WorkflowContext {
         poll_fn(|cx| poll_shielded(&self.execution, work.as_mut(), cx)).await
     }
 
-    fn request(
-        &self,
-        kind: StepKind,
-        name: &str,
-        key: StepKey,
-        location: &'static Location<'static>,
-    ) -> Result<Request, HandlerError> {
+    fn request(&self, kind: StepKind, name: &str, key: StepKey, location: &'static Location<'static>) -> Result<Request, HandlerError> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             let message = format!("'{name}' cannot be the name of a {}: it needs 1 to {NAME_BYTES_MAX} bytes", kind.as_str());
             return Err(HandlerError::fatal("invalid_name", message));

@@ -60,6 +60,7 @@ mod runner;
 mod running;
 mod start;
 mod step;
+mod steps;
 mod task;
 mod waits;
 

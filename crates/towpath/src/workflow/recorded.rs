@@ -74,8 +74,7 @@ impl Journal {
             EntryKind::Open => {
                 let step = entry.entry.step.clone().ok_or_else(|| nameless(entry))?;
                 let (open, number) = (body(entry)?, entry.number);
-                let recorded =
-                    Recorded { open, number, attempts: 0, started: 0, has_result: false, is_bound: false, revealed: None };
+                let recorded = Recorded { open, number, attempts: 0, started: 0, has_result: false, is_bound: false, revealed: None };
                 self.steps.insert(step, recorded);
             }
             EntryKind::Start => self.step(entry)?.started = body::<Start>(entry)?.n,

@@ -84,7 +84,8 @@ impl Towpath {
 fn new_start<B: Serialize + ?Sized, I, O>(workflow: &Workflow<I, O>, input: &B) -> Result<NewStart, RunError> {
     let place = workflow.place()?;
     let input = payload(input, "input")?;
-    let hash = StepKey::of_input(b"", &input).map_err(|error| RunError::InvalidInput { message: format!("the input cannot be used: {error}") })?;
+    let hash =
+        StepKey::of_input(b"", &input).map_err(|error| RunError::InvalidInput { message: format!("the input cannot be used: {error}") })?;
     let input_hash = match hash {
         StepKey::Input(hash) => hash,
         StepKey::None | StepKey::Given(_) => Arc::from(""),

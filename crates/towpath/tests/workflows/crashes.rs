@@ -141,8 +141,7 @@ async fn the_commit_of_a_worker_that_lost_its_run_is_refused(test: TestTowpath) 
     let run = test.start(&LOSE, &0).await.unwrap();
     let paused = towpath::WorkerId::new("paused").unwrap();
     let places: Vec<_> = vec![towpath_core::run::place("lose", "1", None).unwrap()];
-    let want =
-        ClaimRuns { worker: paused.clone(), places: places.into(), max: 1, idle: Duration::from_secs(5), wait: Duration::ZERO };
+    let want = ClaimRuns { worker: paused.clone(), places: places.into(), max: 1, idle: Duration::from_secs(5), wait: Duration::ZERO };
     let claimed = store.claim_runs(want).await.unwrap().remove(0).run;
     let worker = test.worker().workflow(&LOSE, lose).start().await.unwrap();
     assert_eq!(test.finish(run.result()).await, Ok(2));

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use towpath::VirtualClock;
 use towpath::testing::TestTowpath;
 use towpath::workflow::{RunId, RunState};
-use towpath::VirtualClock;
 use towpath_core::run::EntryKind;
 use towpath_core::store::JournalEntry;
 
@@ -62,7 +62,8 @@ pub(crate) async fn kinds(test: &TestTowpath, run_id: &RunId) -> Vec<&'static st
 /// Each step that was opened has exactly one result.
 pub(crate) fn assert_one_result_per_step(journal: &[JournalEntry], steps: usize) {
     let of = |kind: EntryKind| -> Vec<_> {
-        let mut ids: Vec<_> = journal.iter().filter(|entry| entry.entry.kind == kind).map(|entry| entry.entry.step.clone().unwrap()).collect();
+        let mut ids: Vec<_> =
+            journal.iter().filter(|entry| entry.entry.kind == kind).map(|entry| entry.entry.step.clone().unwrap()).collect();
         ids.sort();
         ids
     };
