@@ -15,6 +15,7 @@ use towpath_core::payload::Payload;
 use towpath_core::run::{Parent, RunId, StepKey, StepKind, StepParts};
 use towpath_core::time::{Timestamp, millis};
 
+use super::admission::Needs;
 use super::body::Open;
 use super::calls::CallStep;
 use super::child::ChildBuilder;
@@ -263,7 +264,7 @@ impl WorkflowContext {
         }
         let parts = StepParts { branch: self.branch.clone(), kind, name: Arc::from(name), key };
         let open = Open::of(&parts);
-        Ok(Request { parts, open, input: None, launch: None, child: None, location })
+        Ok(Request { parts, open, input: None, launch: None, needs: Needs::default(), child: None, location })
     }
 
     /// A step that is known by its input.

@@ -14,6 +14,7 @@ use towpath_core::payload::Payload;
 use towpath_core::run::{BlockCause, EntryKind, Parent, RunId, RunPlace, StepId, StepKey, StepKind, StepParts};
 use towpath_core::time::Timestamp;
 
+use super::admission::Needs;
 use super::body::{Cancel, Done, Mark, Open, read};
 use super::recorded::Recorded;
 use super::task::TaskContext;
@@ -69,6 +70,7 @@ pub(crate) struct Request {
     /// The input of a task or child, the data of an event that is sent.
     pub(crate) input: Option<Payload>,
     pub(crate) launch: Option<Launch>,
+    pub(crate) needs: Needs,
     /// Where a child will run.
     pub(crate) child: Option<RunPlace>,
     pub(crate) location: &'static Location<'static>,
@@ -95,6 +97,7 @@ pub(crate) struct Step {
     pub(crate) open: Open,
     pub(crate) input: Option<Payload>,
     pub(crate) launch: Option<Launch>,
+    pub(crate) needs: Needs,
     pub(crate) child: Option<RunPlace>,
     /// The same for every attempt and every delivery.
     pub(crate) idempotency_key: Arc<str>,

@@ -33,6 +33,7 @@
 //! # }
 //! ```
 
+mod admission;
 mod attempts;
 mod batch;
 mod body;

@@ -27,7 +27,7 @@ impl State {
     }
 
     pub(super) fn issue(&mut self, identity: &Identity, request: Request) -> StepId {
-        let Request { parts, mut open, input, launch, child, .. } = request;
+        let Request { parts, mut open, input, launch, needs, child, .. } = request;
         let use_number = self.count_use(&parts);
         let mut id = self.next_id(&parts, &mut open);
         let idempotency_key: Arc<str> = Arc::from(key_of(identity, &parts, use_number));
@@ -48,6 +48,7 @@ impl State {
             open,
             input,
             launch,
+            needs,
             child,
             idempotency_key,
             standing: Standing::Fresh,
