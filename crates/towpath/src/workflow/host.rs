@@ -258,6 +258,7 @@ impl Host {
         let view = self.patiently("read a run", || self.store.run(run_id)).await.ok()??;
         let run = Some(view.run).filter(|run| run.epoch == epoch && run.owner.as_ref() == Some(&self.worker_id))?;
         let facts = self.patiently("read facts", || self.store.facts(run_id, 0)).await.ok()?;
+        self.tell(run_id, |told| told.facts = told.facts.max(run.facts));
         Some(ClaimedRun { run, facts })
     }
 

@@ -70,8 +70,8 @@ async fn a_crash_before_or_after_any_commit_leaves_one_result_per_step() {
         assert!(commits >= STEPS as u64);
         for commit in 1..=commits {
             // Over the seeds each commit meets each crash; with TOWPATH_HISTORIES it does for each seed.
-            let crashes = [CrashAt::BeforeCommit, CrashAt::AfterCommit, CrashAt::LostReply];
-            let one = usize::try_from((seed + commit) % 3).unwrap();
+            let crashes = [CrashAt::BeforeCommit, CrashAt::AfterCommit, CrashAt::LostReply, CrashAt::Stale];
+            let one = usize::try_from((seed + commit) % 4).unwrap();
             let crashes = if std::env::var_os("TOWPATH_HISTORIES").is_some() { &crashes[..] } else { &crashes[one..=one] };
             for crash in crashes {
                 run_twenty_steps(&test, seed, crash(commit)).await;
