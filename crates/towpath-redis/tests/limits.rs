@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use towpath::SystemClock;
-use towpath::limits::workflows::RateLimitCheck;
+use towpath::limits::n8n::RateLimitCheck;
 use towpath_core::clock::{Clock, Sleep, VirtualClock};
 use towpath_core::inspect::LimitQuery;
 use towpath_core::limit::{Algorithm, Check, LimitReply, LimitState, Rule, Rules, StateName};

@@ -34,18 +34,18 @@
 //! | `denied` | refusals that need not be asked again before their retry |
 //! | `local` | what counts while the store is out of reach, for rules that wish so |
 //! | [`Policies`] | named lists of rules, kept in the shared configuration |
-//! | [`workflows`] | the same in the words of workflows: `rate_limit_check` |
+//! | [`n8n`] | the same in the words of the seed's n8n nodes: `rate_limit_check` |
 //! | [`Turns`] | what a policy lets through, for those who take work from a queue |
 
 mod builder;
 mod denied;
 mod error;
 mod local;
+pub mod n8n;
 mod policies;
 mod spec;
 mod turns;
 mod verdict;
-pub mod workflows;
 
 use std::sync::Arc;
 

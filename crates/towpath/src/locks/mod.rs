@@ -35,7 +35,7 @@
 //! | [`LockGuard`], [`LockGuards`] | holding: fence, loss, release |
 //! | [`Cleanup`], [`Cleaned`] | freeing what a failed execution held |
 //! | [`LockQuery`], [`LockView`], [`PermitView`] | looking: [`Towpath::locks_in_use`](crate::Towpath::locks_in_use) and its kin |
-//! | [`workflows`] | the same in the words of workflows: `lock_acquisition`, `lock_release`, `error_handler_lock_cleanup` |
+//! | [`n8n`] | the same in the words of the seed's n8n nodes: `lock_acquisition`, `lock_release`, `error_handler_lock_cleanup` |
 
 mod all;
 mod answer;
@@ -44,13 +44,13 @@ mod cleanup;
 mod error;
 mod guard;
 mod look;
+pub mod n8n;
 mod permits;
 mod question;
 mod registered;
 mod renewal;
 mod switchboard;
 mod wait;
-pub mod workflows;
 
 pub use all::{AcquiredAll, LockAllBuilder, LockGuards};
 pub use answer::{Acquired, Blocked};

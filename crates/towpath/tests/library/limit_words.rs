@@ -1,15 +1,15 @@
-//! Limits in the words of workflows.
+//! Limits in the words of n8n.
 
 use serde_json::{Value, json};
 use towpath::limits::LimitError;
-use towpath::limits::workflows::RateLimitCheck;
+use towpath::limits::n8n::RateLimitCheck;
 use towpath::testing::TestTowpath;
 
 use crate::on_every_store;
 use crate::support::{millis, seconds};
 
 on_every_store! {
-    a_workflow_that_leaves_everything_out_asks_for_ten_in_a_minute
+    an_n8n_workflow_that_leaves_everything_out_asks_for_ten_in_a_minute
     denied_calls_count_and_the_next_window_is_empty
     what_cannot_be_is_refused_in_words_and_counts_nothing
     others_who_ask_for_the_same_window_see_the_same_counts
@@ -29,7 +29,7 @@ async fn to_the_edge(test: &TestTowpath, window_ms: i64) {
     test.advance(millis(u64::try_from(window_ms - past).unwrap())).await;
 }
 
-async fn a_workflow_that_leaves_everything_out_asks_for_ten_in_a_minute(test: TestTowpath) {
+async fn an_n8n_workflow_that_leaves_everything_out_asks_for_ten_in_a_minute(test: TestTowpath) {
     to_the_edge(&test, 60_000).await;
     for count in 1..=12 {
         let expected = json!({ "allowed": count <= 10, "scope": "default", "count": count, "limit": 10 });

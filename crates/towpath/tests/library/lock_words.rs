@@ -1,10 +1,10 @@
-//! Locks in the words of workflows, looked at, and measured.
+//! Locks in the words of n8n, looked at, and measured.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use towpath::locks::workflows::{LockAcquired, LockAcquisition, Node};
+use towpath::locks::n8n::{LockAcquired, LockAcquisition, Node};
 use towpath::locks::{LockQuery, LockWait, PermitKind};
 use towpath::testing::TestTowpath;
 use towpath::{Observer, Payload, SetConfig, Towpath, VirtualClock};
@@ -13,13 +13,13 @@ use crate::on_every_store;
 use crate::support::{seconds, start};
 
 on_every_store! {
-    a_workflow_that_leaves_everything_out_gets_what_it_always_got
-    a_workflow_is_told_in_its_own_words_that_a_lock_is_held
-    a_workflow_waits_for_a_lock_until_it_is_released
-    a_workflow_may_release_twice_and_only_its_own
+    an_n8n_workflow_that_leaves_everything_out_gets_what_it_always_got
+    an_n8n_workflow_is_told_in_its_own_words_that_a_lock_is_held
+    an_n8n_workflow_waits_for_a_lock_until_it_is_released
+    an_n8n_workflow_may_release_twice_and_only_its_own
     a_cleanup_without_registered_scopes_says_so
-    a_failed_execution_is_cleaned_up_in_the_words_of_workflows
-    numbers_that_cannot_be_stop_no_workflow_and_lock_nothing
+    a_failed_execution_is_cleaned_up_in_the_words_of_n8n
+    numbers_that_cannot_be_stop_no_n8n_workflow_and_lock_nothing
     all_kinds_of_locks_are_listed
 }
 
@@ -38,7 +38,7 @@ async fn acquired(test: &Towpath, inputs: LockAcquisition) -> LockAcquired {
     }
 }
 
-async fn a_workflow_that_leaves_everything_out_gets_what_it_always_got(test: TestTowpath) {
+async fn an_n8n_workflow_that_leaves_everything_out_gets_what_it_always_got(test: TestTowpath) {
     let output = acquired(&test, LockAcquisition::default()).await;
     let expected = json!({
         "acquired": true, "count": 1, "scope": "default", "lock_id": output.lock_id, "key": "n8n-lock-default",
@@ -52,7 +52,7 @@ async fn a_workflow_that_leaves_everything_out_gets_what_it_always_got(test: Tes
     assert_eq!((lease_end.since(test.now()), view.max_hold_end), (seconds(86_400), Some(lease_end)), "a day, and nobody renews it");
 }
 
-async fn a_workflow_is_told_in_its_own_words_that_a_lock_is_held(test: TestTowpath) {
+async fn an_n8n_workflow_is_told_in_its_own_words_that_a_lock_is_held(test: TestTowpath) {
     acquired(&test, asks("excel", "a")).await;
     let stopped = Node::Stopped(
         "Lock acquisition failed (fail-fast): scope 'excel' is held (count=1). Caller passed wait_till_lock_released=false.".to_owned(),
@@ -64,7 +64,7 @@ async fn a_workflow_is_told_in_its_own_words_that_a_lock_is_held(test: TestTowpa
     assert_eq!(test.look_at_lock("excel").await.unwrap().unwrap().waiters, [], "who timed out has left the queue");
 }
 
-async fn a_workflow_waits_for_a_lock_until_it_is_released(test: TestTowpath) {
+async fn an_n8n_workflow_waits_for_a_lock_until_it_is_released(test: TestTowpath) {
     acquired(&test, asks("excel", "a")).await;
     let towpath = test.towpath().clone();
     let waiting = start(async move { towpath.lock_acquisition(asks("excel", "b")).await.unwrap() });
@@ -74,7 +74,7 @@ async fn a_workflow_waits_for_a_lock_until_it_is_released(test: TestTowpath) {
     assert_eq!((output.lock_id.as_str(), output.locked_at), ("b", test.now().to_iso()));
 }
 
-async fn a_workflow_may_release_twice_and_only_its_own(test: TestTowpath) {
+async fn an_n8n_workflow_may_release_twice_and_only_its_own(test: TestTowpath) {
     acquired(&test, asks("excel", "a")).await;
     let released = async |lock_id: &str| match test.lock_release("excel", lock_id).await.unwrap() {
         Node::Output(released) => serde_json::to_value(released).unwrap(),
@@ -101,7 +101,7 @@ async fn a_cleanup_without_registered_scopes_says_so(test: TestTowpath) {
     assert_eq!(reason().await, "no locks owned by failed execution");
 }
 
-async fn a_failed_execution_is_cleaned_up_in_the_words_of_workflows(test: TestTowpath) {
+async fn a_failed_execution_is_cleaned_up_in_the_words_of_n8n(test: TestTowpath) {
     let of = |scope: &str, execution: &str| LockAcquisition { execution_id: Some(execution.to_owned()), ..asks(scope, scope) };
     for (scope, execution) in [("a", "4711"), ("b", "4711"), ("c", "4712")] {
         acquired(&test, of(scope, execution)).await;
@@ -115,7 +115,7 @@ async fn a_failed_execution_is_cleaned_up_in_the_words_of_workflows(test: TestTo
     assert_eq!(serde_json::to_value(nothing).unwrap(), expected);
 }
 
-async fn numbers_that_cannot_be_stop_no_workflow_and_lock_nothing(test: TestTowpath) {
+async fn numbers_that_cannot_be_stop_no_n8n_workflow_and_lock_nothing(test: TestTowpath) {
     for ttl in [0.0, -1.0, 0.05, 604_801.0, 1e300, f64::NAN, f64::INFINITY] {
         let refused = test.lock_acquisition(LockAcquisition { ttl_seconds: Some(ttl), ..asks("s", "a") }).await.unwrap_err();
         assert_eq!(refused.code(), "out_of_range", "{ttl}: {refused}");

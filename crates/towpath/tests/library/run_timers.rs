@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::broken_runs::BrokenRuns;
 use crate::support::seconds;
 use towpath::testing::TestTowpath;
+use towpath::{Towpath, VirtualClock};
+use towpath_conformance::model::ModelStore;
 use towpath_conformance::words::{RUN_IDLE, child, entry, event_name, reference, run_id, run_place, start, step, worker_id};
 use towpath_core::run::{ClosePolicy, Commit, EntryKind, Post, Run, RunState, Then, TimerAt, WaitSet};
 use towpath_core::store::{ClaimRuns, RunCommitted, RunStore, StartRun};
@@ -84,4 +87,14 @@ async fn posts_of_a_commit_are_sent_at_once_and_in_order() {
     assert_eq!(runs.facts(&child_id, 0).await.unwrap().len(), 1, "the child was created first, and then it received the event");
     assert_eq!(test.now(), begun, "no time has passed");
     test.close().await;
+}
+
+#[tokio::test]
+async fn a_store_of_runs_that_broke_raises_the_alarm() {
+    let clock = VirtualClock::new();
+    let model = Arc::new(ModelStore::new(Arc::new(clock.clone())));
+    let towpath = Towpath::builder().clock(Arc::new(clock)).run_store(Arc::new(BrokenRuns)).with_store(model);
+    // No move was asked for: the timekeeper has met it.
+    assert_eq!(towpath.broken().await, "the disk is gone");
+    towpath.close().await;
 }

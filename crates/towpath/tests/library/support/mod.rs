@@ -1,5 +1,6 @@
 //! What the tests of the library share: a bench on the model or on the embedded store, and short words.
 
+pub(crate) mod broken_runs;
 pub(crate) mod faulty;
 
 use std::future::Future;

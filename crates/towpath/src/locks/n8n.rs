@@ -1,7 +1,7 @@
-//! Locks in the words of workflows: the nodes `lock_acquisition`, `lock_release` and `error_handler_lock_cleanup`, with their inputs, outputs,
-//! defaults and texts. Nobody renews what is taken this way; it lasts for `ttl_seconds`.
+//! Locks in the words of the seed's n8n nodes `lock_acquisition`, `lock_release` and `error_handler_lock_cleanup`, with their inputs, outputs,
+//! defaults and texts. No guard renews what is taken this way; it lasts for `ttl_seconds`.
 //!
-//! `rate_limit_check` is among the limits: [`limits::workflows`](crate::limits::workflows).
+//! `rate_limit_check` is among the limits: [`limits::n8n`](crate::limits::n8n).
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::wait::{TakenBack, Waited};
 use super::{Cleanup, LockError};
 use crate::Towpath;
 
-/// The inputs of `lock_acquisition`. What is left out has the default that workflows know.
+/// The inputs of `lock_acquisition`. What is left out has the node's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LockAcquisition {
     /// What is locked. Default: `default`.
@@ -91,8 +91,8 @@ pub struct LocksCleaned {
     pub reason: Option<String>,
 }
 
-/// What a node does: it goes on with its output, or it stops the workflow with a text.
-#[must_use = "a workflow that is stopped does not have the lock"]
+/// What a node does: it goes on with its output, or it stops the n8n workflow with a text.
+#[must_use = "an n8n workflow that is stopped does not have the lock"]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node<T> {
     /// It goes on.
@@ -107,7 +107,7 @@ impl Towpath {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use towpath::locks::workflows::{LockAcquisition, Node};
+    /// use towpath::locks::n8n::{LockAcquisition, Node};
     /// use towpath::Towpath;
     ///
     /// let towpath = Towpath::open("memory:").await?;

@@ -1,5 +1,5 @@
-//! Limits in the words of workflows: the node `rate_limit_check`, with its inputs, output and defaults. On Redis it counts in the bucket
-//! `n8n-ratelimit-<scope>-<number of the window>` that workflows count in, by the server's clock.
+//! Limits in the words of the seed's n8n node `rate_limit_check`, with its inputs, output and defaults. On Redis it counts in the bucket
+//! `n8n-ratelimit-<scope>-<number of the window>` that n8n workflows count in, by the server's clock.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use towpath_core::limit::{InvalidLimit, Rule};
 use super::LimitError;
 use crate::Towpath;
 
-/// The inputs of `rate_limit_check`. What is left out has the default that workflows know.
+/// The inputs of `rate_limit_check`. What is left out has the node's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateLimitCheck {
     /// What is limited. Default: `default`.
     pub scope: Option<String>,
-    /// So many in a window. Default: 10.
+    /// Number in a window. Default: 10.
     pub limit: Option<u64>,
     /// How long a window is: `windowSeconds`. Default: 60.
     pub window_seconds: Option<u64>,
 }
 
 /// The output of `rate_limit_check`.
-#[must_use = "an output that nobody reads limits nothing"]
+#[must_use = "an output that is not read limits nothing"]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RateLimitChecked {
     /// Whether the count is within the limit.
@@ -40,7 +40,7 @@ impl Towpath {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use towpath::limits::workflows::RateLimitCheck;
+    /// use towpath::limits::n8n::RateLimitCheck;
     /// use towpath::Towpath;
     ///
     /// let towpath = Towpath::open("memory:").await?;
