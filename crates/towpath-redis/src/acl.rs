@@ -151,7 +151,7 @@ pub(crate) const COMMANDS: &[AclCommand] = &[
 
 /// The keys that a user of ours must reach, as patterns.
 pub(crate) fn key_patterns(prefix: &str) -> Vec<String> {
-    let shared = ["function:*", "n8n-lock-*", "n8n-ratelimit-*", "queue:*", "batch:*", "dlq:*"];
+    let shared = ["function:*", "n8n-lock-*", "n8n-ratelimit-*", "queue:*", "batch:*", "dlq:*", "workflow/*"];
     shared.into_iter().map(str::to_owned).chain([format!("{prefix}:*")]).collect()
 }
 
@@ -159,7 +159,7 @@ pub(crate) fn key_patterns(prefix: &str) -> Vec<String> {
 ///
 /// ```
 /// let rule = towpath_redis::acl_rule("towpath", "PASSWORD", "towpath");
-/// let keys = "~function:* ~n8n-lock-* ~n8n-ratelimit-* ~queue:* ~batch:* ~dlq:* ~towpath:*";
+/// let keys = "~function:* ~n8n-lock-* ~n8n-ratelimit-* ~queue:* ~batch:* ~dlq:* ~workflow/* ~towpath:*";
 /// assert!(rule.starts_with(&format!("ACL SETUSER towpath reset on >PASSWORD {keys} resetchannels &towpath:* +")));
 /// ```
 pub fn acl_rule(user: &str, password: &str, prefix: &str) -> String {

@@ -168,6 +168,7 @@ impl RedisStore {
         self.write_down_loss(name, loss).await;
         shared.held.forget_all();
         shared.agenda.doubt();
+        shared.runs.forget();
         shared.news.look_at(&[FUNCTIONS, CONFIG]);
         self.partitions_in_use().iter().for_each(|partition| self.work_came(partition));
         shared.waiters.doubt_all();

@@ -9,6 +9,7 @@ use towpath_core::names::{CallId, FunctionKey, FunctionName, LimitScope, WorkerI
 
 use crate::batches;
 use crate::locks::keys::COUNTER;
+use crate::runs;
 
 /// The keys of a store.
 #[derive(Clone, Debug)]
@@ -264,6 +265,9 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
         if let Some(kind) = batches::keys::kind_of(own) {
             return Some(kind);
         }
+        if let Some(kind) = runs::keys::kind_of(own) {
+            return Some(kind);
+        }
         if own.starts_with('{') {
             return kind_of_scope(own);
         }
@@ -288,6 +292,9 @@ pub(crate) fn kind_of(prefix: &str, key: &str) -> Option<&'static [&'static str]
     }
     if let Some(kind) = batches::keys::kind_of_seeds(key) {
         return Some(kind);
+    }
+    if key.starts_with("workflow/") {
+        return Some(&["stream"]);
     }
     let rest = key.strip_prefix("function:")?;
     match rest.split_once(':') {

@@ -22,6 +22,7 @@
 //! | `legacy` | everything that exists for callers and workers built from the seeds |
 //! | `locks` | locks, semaphores and read/write locks |
 //! | `batches` | messages gathered per key, and the lists of legacy producers |
+//! | `runs` | runs of workflows: headers, journals, inboxes, queues |
 //! | `limits` | how many in how long, judged by one script |
 //! | `news`, `listening` | notifications between processes |
 //! | `registry` | functions, workers, the shared configuration |
@@ -59,6 +60,7 @@ mod quick;
 mod registry;
 mod repair;
 mod retention;
+mod runs;
 mod script;
 mod store;
 mod supervised;

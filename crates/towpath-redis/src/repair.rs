@@ -27,6 +27,10 @@ impl RedisStore {
     /// Looks at some calls of the functions that this process has to do with. A function without calls costs no message of its own.
     pub(crate) async fn repair(&self) -> Result<(), StoreError> {
         self.check_notifications().await?;
+        // The trouble of runs keeps no call from being repaired.
+        if let Err(error) = self.repair_runs().await {
+            tracing::debug!(%error, "ready runs were not checked; the next round does it");
+        }
         for some in self.partitions_in_use().chunks(FUNCTIONS_AT_ONCE) {
             let looks: Vec<Cmd> = some.iter().flat_map(|partition| look(partition)).collect();
             let found = self.shared.link.ask_apart(&looks).await;

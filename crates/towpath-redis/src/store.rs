@@ -40,6 +40,7 @@ use crate::options::RedisOptions;
 use crate::pause::pause;
 use crate::presence::{self, Presence};
 use crate::registry::Said;
+use crate::runs::Runs;
 use crate::script::{Args, ArgsPool};
 use crate::supervised::supervise;
 use crate::unreadable::{Unreadable, of_key};
@@ -88,6 +89,7 @@ pub(crate) struct Shared {
     pub(crate) said: Said,
     pub(crate) locks: Locks,
     pub(crate) batches: Batches,
+    pub(crate) runs: Runs,
     pub(crate) partitions: Partitions,
     /// Keys and members that were met and cannot be read.
     pub(crate) unreadable: Unreadable,
@@ -147,6 +149,7 @@ impl RedisStore {
             said: Said::default(),
             locks: Locks::new(lock_keys, !lives_by_the_server),
             batches: Batches::default(),
+            runs: Runs::default(),
             partitions: Partitions::default(),
             unreadable: Unreadable::default(),
             lanes: Lanes::default(),
@@ -375,6 +378,7 @@ async fn pass_on(mut heard: mpsc::UnboundedReceiver<Heard>, shared: Weak<Shared>
                     partition.note_work();
                 }
                 shared.agenda.doubt();
+                shared.runs.wake();
             }
         }
         shared.claims.signal.notify_one();

@@ -107,7 +107,8 @@ impl RedisStore {
             self.read_heads(&partitions).await?;
             self.shared.agenda.has_looked(self.shared.now());
         }
-        Ok(self.shared.agenda.earliest().into_iter().chain(self.next_of_others().await?).min())
+        let (others, runs) = tokio::try_join!(self.next_of_others(), self.next_of_runs())?;
+        Ok(self.shared.agenda.earliest().into_iter().chain(others).chain(runs).min())
     }
 
     /// Under a test's clock everything is always looked at: other processes may share the server.

@@ -147,11 +147,12 @@ async fn open_redis(mut options: RedisOptions, wish: Wish) -> Result<OpenStore, 
     let store = opened.map_err(unfit)?;
     let shared = Arc::new(store.clone());
     let (batches, source): (Arc<dyn BatchStore>, Arc<dyn BatchSource>) = (shared.clone(), shared.clone());
+    let runs: Arc<dyn RunStore> = shared.clone();
     Ok(OpenStore {
         clock: store.clock(),
         store: shared,
         batches: Some(batches),
-        runs: None,
+        runs: Some(runs),
         source: Some(source),
         closer: Some(Box::new(store)),
     })

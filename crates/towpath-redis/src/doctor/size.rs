@@ -33,6 +33,7 @@ pub(crate) async fn own_keys(link: &Link, options: &RedisOptions) -> Result<Chec
         "queue:*".to_owned(),
         "batch:*".to_owned(),
         "dlq:*".to_owned(),
+        "workflow/*".to_owned(),
     ] {
         match some_keys(link, &pattern).await? {
             Some(some) => names.extend(some),
@@ -77,6 +78,7 @@ fn room_of(prefix: &str, key: &str) -> &'static str {
             _ if key.starts_with("n8n-lock-") => "locks",
             _ if key.starts_with("n8n-ratelimit-") => "limits",
             _ if key.starts_with("function:") => "legacy peers",
+            _ if key.starts_with("workflow/") => "runs",
             _ => "batches",
         };
     };
@@ -84,6 +86,8 @@ fn room_of(prefix: &str, key: &str) -> &'static str {
         "batches"
     } else if own.starts_with("limit:") || own.starts_with("{n8n-ratelimit-") {
         "limits"
+    } else if ["{workflow/", "{ref/", "{registry}"].iter().any(|start| own.starts_with(start)) {
+        "runs"
     } else if own.starts_with("lock:") || own.starts_with('{') {
         "locks"
     } else if own.starts_with("ended:") || own.starts_with("listed:") {
