@@ -24,6 +24,9 @@ pub enum CrashAt {
     AfterCommit(u64),
     /// The worker lives on, and the reply to this commit is lost.
     LostReply(u64),
+    /// The worker lives on, and the store refuses this commit because it has another revision, as after a restore: the worker reads the journal
+    /// again.
+    Stale(u64),
 }
 
 /// A store of runs that workers crash at.
@@ -54,6 +57,7 @@ enum Fate {
     CrashesBefore,
     CrashesAfter,
     LosesReply,
+    IsStale,
 }
 
 impl CrashingRuns {
@@ -105,6 +109,7 @@ impl CrashingRuns {
             Some(CrashAt::BeforeCommit(at)) if at == number => Fate::CrashesBefore,
             Some(CrashAt::AfterCommit(at)) if at == number => Fate::CrashesAfter,
             Some(CrashAt::LostReply(at)) if at == number => Fate::LosesReply,
+            Some(CrashAt::Stale(at)) if at == number => Fate::IsStale,
             _other => return Fate::Counts,
         };
         plan.at = None;
@@ -211,6 +216,7 @@ impl CrashingRuns {
         match self.fate(&commit) {
             Fate::Counts => self.store.commit_run(run_id, commit).await,
             Fate::CrashesBefore => std::future::pending().await,
+            Fate::IsStale => Ok(RunCommitted::Stale { revision: commit.revision }),
             Fate::CrashesAfter => {
                 self.store.commit_run(run_id, commit).await?;
                 std::future::pending().await

@@ -14,10 +14,12 @@ use towpath_core::clock::Clock;
 use towpath_core::payload::Payload;
 use towpath_core::run::StepId;
 
+use super::admission::Needs;
 use super::code::panic_text;
 use super::execution::Launch;
 use super::task::TaskContext;
 use crate::error::HandlerError;
+use crate::locks::LockGuard;
 
 /// How long an attempt may take to stop after it was asked to.
 const GRACE: Duration = Duration::from_secs(5);
@@ -30,6 +32,8 @@ pub(crate) enum End {
     Panicked(String),
     /// It took longer than it may.
     TimedOut,
+    /// It has lost the lock that it held.
+    LostLock,
     /// Another worker began it, and has not said how it ended.
     Unknown,
 }
@@ -39,6 +43,14 @@ pub(crate) enum End {
 pub(crate) struct Ended {
     pub(crate) step: StepId,
     pub(crate) end: End,
+}
+
+/// An attempt to start.
+pub(crate) struct Work {
+    pub(crate) launch: Launch,
+    pub(crate) needs: Needs,
+    pub(crate) task: TaskContext,
+    pub(crate) timeout: Duration,
 }
 
 /// The attempts of one run.
@@ -64,12 +76,12 @@ impl Attempts {
     }
 
     /// Starts an attempt.
-    pub(crate) fn start(&mut self, clock: Arc<dyn Clock>, launch: Launch, task: TaskContext, timeout: Duration) {
-        let (step, token, ends) = (task.step_id().clone(), task.cancellation_token(), self.ends.clone());
+    pub(crate) fn start(&mut self, clock: Arc<dyn Clock>, work: Work) {
+        let (step, token, ends) = (work.task.step_id().clone(), work.task.cancellation_token(), self.ends.clone());
         let running = tokio::spawn({
             let (step, token) = (step.clone(), token.clone());
             async move {
-                if let Some(end) = run(clock.as_ref(), &launch, task, &token, timeout).await {
+                if let Some(end) = run(clock.as_ref(), work, &token).await {
                     // The run may have left this worker meanwhile.
                     let _left = ends.send(Ended { step, end });
                 }
@@ -120,8 +132,35 @@ impl Drop for Attempts {
     }
 }
 
-/// Runs one attempt. `None`: it was asked to stop, and did.
-async fn run(clock: &dyn Clock, launch: &Launch, task: TaskContext, token: &CancellationToken, timeout: Duration) -> Option<End> {
+/// Runs one attempt, once it has what it needs. `None`: it was asked to stop, and did.
+async fn run(clock: &dyn Clock, work: Work, token: &CancellationToken) -> Option<End> {
+    let Work { launch, needs, mut task, timeout } = work;
+    let admitted = tokio::select! {
+        biased;
+        admitted = needs.wait(&task) => admitted,
+        () = token.cancelled() => return None,
+    };
+    let guard = match admitted {
+        Ok(guard) => guard,
+        Err(error) => return Some(End::Returned(Err(error))),
+    };
+    task.fence = guard.as_ref().map(LockGuard::fence);
+    let end = attempt(clock, &launch, task, token, timeout, guard.as_ref()).await;
+    if let Some(guard) = guard {
+        // A lock whose release fails is free when its lease is over.
+        let _released = guard.release().await;
+    }
+    end
+}
+
+async fn attempt(
+    clock: &dyn Clock,
+    launch: &Launch,
+    task: TaskContext,
+    token: &CancellationToken,
+    timeout: Duration,
+    guard: Option<&LockGuard>,
+) -> Option<End> {
     let ends_at = clock.now() + timeout;
     let mut work = pin!(AssertUnwindSafe(async { launch(task).await }).catch_unwind());
     let is_late = || clock.now() >= ends_at;
@@ -132,6 +171,12 @@ async fn run(clock: &dyn Clock, launch: &Launch, task: TaskContext, token: &Canc
         }
         clock.sleep_until(clock.now() + GRACE).await;
     };
+    let lock_lost = async {
+        match guard {
+            Some(guard) => drop(guard.lost().await),
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         biased;
         returned = &mut work => match returned {
@@ -140,6 +185,7 @@ async fn run(clock: &dyn Clock, launch: &Launch, task: TaskContext, token: &Canc
             Ok(result) => Some(End::Returned(result)),
             Err(panic) => Some(End::Panicked(panic_text(panic.as_ref()).to_owned())),
         },
+        () = lock_lost => Some(End::LostLock),
         () = stopped => is_late().then_some(End::TimedOut),
     }
 }

@@ -18,7 +18,7 @@ use towpath_core::payload::Payload;
 use super::context::{WorkflowContext, to_payload};
 use crate::error::HandlerError;
 
-/// Code that wakes itself so often without a result waits for something that is not durable.
+/// Code that wakes itself this often without a result waits for something that is not durable.
 const POLLS_MAX: u32 = 10_000;
 
 /// The future of a run's code.

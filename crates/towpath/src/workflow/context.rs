@@ -15,6 +15,7 @@ use towpath_core::payload::Payload;
 use towpath_core::run::{Parent, RunId, StepKey, StepKind, StepParts};
 use towpath_core::time::{Timestamp, millis};
 
+use super::admission::Needs;
 use super::body::Open;
 use super::calls::CallStep;
 use super::child::ChildBuilder;
@@ -123,7 +124,7 @@ impl WorkflowContext {
         CallStep::new(&self.execution, function, request)
     }
 
-    /// Waits for so long, by the store's clock. No worker holds the run meanwhile.
+    /// Waits for this length, by the store's clock. No worker holds the run meanwhile.
     #[track_caller]
     pub fn sleep(&self, length: Duration) -> StepResult<()> {
         let ms = u64::try_from(millis(length)).unwrap_or(0);
@@ -263,7 +264,7 @@ impl WorkflowContext {
         }
         let parts = StepParts { branch: self.branch.clone(), kind, name: Arc::from(name), key };
         let open = Open::of(&parts);
-        Ok(Request { parts, open, input: None, launch: None, child: None, location })
+        Ok(Request { parts, open, input: None, launch: None, needs: Needs::default(), child: None, location })
     }
 
     /// A step that is known by its input.

@@ -27,7 +27,7 @@ use crate::engine::backoff::Backoff;
 
 /// One read of a journal has about this many bytes.
 const JOURNAL_PAGE: usize = 1024 * 1024;
-/// Of runs that so many owners in a row fell silent with, a worker executes one at a time: it may be the run that kills them.
+/// A worker executes one run at a time of those that this many owners in a row fell silent with: such a run may be what kills them.
 const SUSPECT_AFTER: u32 = 3;
 
 /// What a run's executor is told.
@@ -41,7 +41,7 @@ pub(crate) struct Told {
     pub(crate) is_leaving: bool,
     /// The worker leaves now.
     pub(crate) must_leave: bool,
-    /// The store has not answered for so long that another worker may have the run.
+    /// The store has not answered for most of the idle time: another worker may take the run over.
     pub(crate) is_silent: bool,
     /// The number of the latest fact.
     pub(crate) facts: u64,
@@ -258,6 +258,7 @@ impl Host {
         let view = self.patiently("read a run", || self.store.run(run_id)).await.ok()??;
         let run = Some(view.run).filter(|run| run.epoch == epoch && run.owner.as_ref() == Some(&self.worker_id))?;
         let facts = self.patiently("read facts", || self.store.facts(run_id, 0)).await.ok()?;
+        self.tell(run_id, |told| told.facts = told.facts.max(run.facts));
         Some(ClaimedRun { run, facts })
     }
 

@@ -33,6 +33,7 @@
 //! # }
 //! ```
 
+mod admission;
 mod attempts;
 mod batch;
 mod body;
@@ -60,6 +61,7 @@ mod runner;
 mod running;
 mod start;
 mod step;
+mod steps;
 mod task;
 mod waits;
 

@@ -9,7 +9,7 @@ use towpath_core::names::CallId;
 use towpath_core::run::{BlockCause, EntryKind, Group, StepId, StepKind, TimerAt, WaitSet};
 use towpath_core::time::{Timestamp, millis};
 
-use super::attempts::{End, Ended};
+use super::attempts::{End, Ended, Work};
 use super::batch::Batch;
 use super::body::{Attempt, Done};
 use super::execution::{Standing, State, Step, Trouble};
@@ -55,6 +55,7 @@ impl Runner {
             End::Returned(Err(HandlerError::Cancelled)) => Err(Failure::new("cancelled", "the task stopped by itself")),
             End::Panicked(message) => failed(Failure::new("task_panicked", format!("the task panicked: {message}"))),
             End::TimedOut => failed(Failure::new("timed_out", "the attempt took longer than it may")),
+            End::LostLock => failed(Failure::new("lock_lost", "the attempt has lost its lock")),
             End::Unknown => Err(unknown()),
         };
         match again {
@@ -112,7 +113,7 @@ impl Runner {
             let timeout = step.open.ms.map_or(ATTEMPT_DEFAULT, Duration::from_millis);
             self.host.towpath.observer().task_started(&self.progress.execution.identity.place.workflow, &step.open.name);
             let task = self.task(id, step);
-            self.attempts.start(Arc::clone(self.host.clock()), launch, task, timeout);
+            self.attempts.start(Arc::clone(self.host.clock()), Work { launch, needs: step.needs.clone(), task, timeout });
         }
     }
 
@@ -127,6 +128,7 @@ impl Runner {
 
     fn task(&self, id: &StepId, step: &Step) -> TaskContext {
         TaskContext {
+            fence: None,
             inner: Arc::new(TaskAttempt {
                 towpath: self.host.towpath.clone(),
                 states: Arc::clone(&self.host.states),

@@ -34,6 +34,7 @@ pub(crate) type States = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
 #[derive(Clone)]
 pub struct TaskContext {
     pub(crate) inner: Arc<TaskAttempt>,
+    pub(crate) fence: Option<Fence>,
 }
 
 pub(crate) struct TaskAttempt {
@@ -77,6 +78,11 @@ impl TaskContext {
     /// Rises each time that a worker claims the run. A target that compares it can refuse a worker that was taken for dead.
     pub fn epoch(&self) -> Fence {
         self.inner.epoch
+    }
+
+    /// The fence of the lock that this attempt holds, if it has asked for one. A target that compares it can refuse an earlier holder.
+    pub fn fence(&self) -> Option<Fence> {
+        self.fence
     }
 
     /// Ends when this attempt should stop: the code has dropped the task, or its time is over, or the worker has lost the run.
@@ -149,6 +155,18 @@ impl<O> TaskBuilder<O> {
     /// handler returns may be retried.
     pub fn at_most_once(self) -> Self {
         self.with(|request| request.open.once = true)
+    }
+
+    /// Every attempt takes from this policy first, and waits until it is its turn. Waiting uses up no attempt and none of its time; the worker
+    /// keeps the run meanwhile.
+    pub fn limit(self, policy: &str, scope: &str) -> Self {
+        self.with(|request| request.needs.limit = Some((Arc::from(policy), Arc::from(scope))))
+    }
+
+    /// Every attempt holds the lock of this scope while it runs, and waits for it first. [`TaskContext::fence`] has its fence. An attempt that
+    /// loses the lock is a failed one, with the code `lock_lost`.
+    pub fn lock(self, scope: &str) -> Self {
+        self.with(|request| request.needs.lock = Some(Arc::from(scope)))
     }
 
     fn with(mut self, change: impl FnOnce(&mut Request)) -> Self {

@@ -27,7 +27,7 @@ impl<T> EventWait<T> {
         Self { execution: Arc::clone(execution), request, data: PhantomData }
     }
 
-    /// Waits for so long, by the store's clock, and gives `None` then. No event is lost by that: one that comes later is kept.
+    /// Waits for this length at most, by the store's clock, and gives `None` then. No event is lost by that: one that comes later is kept.
     pub fn timeout(self, timeout: Duration) -> EventTimeout<T> {
         let request = self.request.map(|mut request| {
             request.open.ms = Some(u64::try_from(millis(timeout)).unwrap_or(0));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use towpath::HandlerError;
 use towpath::testing::{CrashAt, TestTowpath};
-use towpath::workflow::{Event, RunState, TaskContext, Workflow, WorkflowContext};
+use towpath::workflow::{BlockCause, Event, RunState, TaskContext, Workflow, WorkflowContext, WorkflowOptions};
 use towpath_core::run::{Commit, EntryKind, RunEnd, Then};
 use towpath_core::store::{ClaimRuns, RunCommitted, RunRenewal};
 
@@ -70,8 +70,8 @@ async fn a_crash_before_or_after_any_commit_leaves_one_result_per_step() {
         assert!(commits >= STEPS as u64);
         for commit in 1..=commits {
             // Over the seeds each commit meets each crash; with TOWPATH_HISTORIES it does for each seed.
-            let crashes = [CrashAt::BeforeCommit, CrashAt::AfterCommit, CrashAt::LostReply];
-            let one = usize::try_from((seed + commit) % 3).unwrap();
+            let crashes = [CrashAt::BeforeCommit, CrashAt::AfterCommit, CrashAt::LostReply, CrashAt::Stale];
+            let one = usize::try_from((seed + commit) % 4).unwrap();
             let crashes = if std::env::var_os("TOWPATH_HISTORIES").is_some() { &crashes[..] } else { &crashes[one..=one] };
             for crash in crashes {
                 run_twenty_steps(&test, seed, crash(commit)).await;
@@ -263,4 +263,90 @@ crate::on_memory_and_file! {
     the_commit_of_a_worker_that_lost_its_run_is_refused
     the_task_of_a_worker_that_lost_its_run_is_stopped
     a_drained_worker_hands_its_runs_on_at_once
+}
+
+static FAMILY: Workflow<u64, u64> = Workflow::new("family", "1");
+static MEMBER: Workflow<u64, u64> = Workflow::new("member", "1");
+
+/// Two children, one of which waits, and a task.
+async fn family(number: u64, ctx: WorkflowContext) -> Result<u64, HandlerError> {
+    let one = ctx.child(&MEMBER, &number).start()?;
+    let (one, other) = towpath::try_join!(one.result(), ctx.child(&MEMBER, &(number + 1)))?;
+    ctx.task("add", &(one, other), add).await
+}
+
+async fn member(number: u64, ctx: WorkflowContext) -> Result<u64, HandlerError> {
+    ctx.sleep(seconds(number)).await?;
+    ctx.task("add", &(number, 100), add).await
+}
+
+/// Counts events over generations.
+async fn generations(left: (u64, u64), ctx: WorkflowContext) -> Result<u64, HandlerError> {
+    let (left, sum) = left;
+    if left == 0 {
+        return Ok(sum);
+    }
+    let number = ctx.event(&NUMBER).await?;
+    ctx.continue_as_new(&(left - 1, sum + number))
+}
+
+#[tokio::test]
+async fn a_crash_at_any_commit_of_a_family_starts_no_child_twice() {
+    let test = TestTowpath::new().await;
+    for commit in 1..=16 {
+        for crash in [CrashAt::BeforeCommit, CrashAt::AfterCommit, CrashAt::Stale] {
+            let _one = test.worker().workflow(&FAMILY, family).workflow(&MEMBER, member).start().await.unwrap();
+            let _other = test.worker().workflow(&FAMILY, family).workflow(&MEMBER, member).start().await.unwrap();
+            test.crash_at(crash(commit));
+            let runs_before = test.run_ids().len();
+            let run = test.start(&FAMILY, &3).await.unwrap();
+            assert_eq!(test.finish(run.result()).await, Ok(207), "{:?}", crash(commit));
+            assert_eq!(test.run_ids().len() - runs_before, 3, "{:?}", crash(commit));
+            assert_one_result_per_step(&journal(&test, run.run_id()).await, 3);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_crash_at_any_commit_of_a_generation_loses_and_doubles_no_event() {
+    static GENERATIONS: Workflow<(u64, u64), u64> = Workflow::new("generations", "1");
+    let test = TestTowpath::new().await;
+    for commit in 1..=14 {
+        for crash in [CrashAt::BeforeCommit, CrashAt::AfterCommit, CrashAt::LostReply] {
+            let _one = test.worker().workflow(&GENERATIONS, generations).start().await.unwrap();
+            let _other = test.worker().workflow(&GENERATIONS, generations).start().await.unwrap();
+            test.crash_at(crash(commit));
+            let run = test.start(&GENERATIONS, &(4, 0)).await.unwrap();
+            for number in [1, 10] {
+                run.send(&NUMBER, &number).await.unwrap();
+            }
+            test.advance(seconds(1)).await;
+            for number in [100, 1_000] {
+                run.send(&NUMBER, &number).await.unwrap();
+            }
+            assert_eq!(test.finish(run.result()).await, Ok(1_111), "{:?}", crash(commit));
+        }
+    }
+}
+
+/// Scenario 17, with fewer deliveries.
+#[tokio::test]
+async fn a_run_that_kills_worker_after_worker_is_blocked() {
+    static POISON: Workflow<u64, u64> = Workflow::new("poison", "1");
+    async fn poison(_input: u64, ctx: WorkflowContext) -> Result<u64, HandlerError> {
+        ctx.task("add", &(1, 1), add).await
+    }
+    let test = TestTowpath::new().await;
+    let options = WorkflowOptions { max_deliveries: 1, ..WorkflowOptions::default() };
+    let worker = || test.worker().workflow(&POISON, poison).workflow_options(options.clone());
+    let _workers = (worker().start().await.unwrap(), worker().start().await.unwrap(), worker().start().await.unwrap());
+    test.crash_at(CrashAt::BeforeCommit(1));
+    let run = test.start(&POISON, &0).await.unwrap();
+    test.advance(seconds(1)).await;
+    test.crash_at(CrashAt::BeforeCommit(1));
+    test.advance(seconds(40)).await;
+    let view = run.describe().await.unwrap().run;
+    assert_eq!((view.state, view.cause), (RunState::Blocked, Some(BlockCause::Poisoned)));
+    run.resume().await.unwrap();
+    assert_eq!(test.finish(run.result()).await, Ok(2));
 }

@@ -5,6 +5,7 @@ mod basics;
 mod busy;
 mod crashes;
 mod families;
+mod needs;
 mod replays;
 mod support;
 mod trial;
