@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use towpath_server::http::wire::Json;
 use towpath_server::http::wire::config::{ConfigBody, ConfigQuery, SetConfigBody};
+use towpath_server::http::wire::health::HealthBody;
 
 use super::client::{Ask, Client, RequestError, routes};
 use super::exit::Exit;
@@ -17,6 +18,9 @@ use super::{json_text, time, words};
 
 /// How long one request waits for a change.
 const WATCH_WAIT: Duration = Duration::from_secs(20);
+
+/// The members that legacy peers on the same Redis read and write.
+const LEGACY_MEMBERS: [&str; 8] = ["queueMode", "redisHost", "redisPort", "redisDb", "redisUser", "redisPassword", "redisSsl", "timestamp"];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -106,7 +110,7 @@ async fn set(client: &Client, value: &Json, new: &Members, if_version: Option<u6
         let present: ConfigBody = client.get(routes::CONFIG).await?;
         // The server refuses any other version than the one that was asked for.
         if if_version.is_none_or(|version| version == present.version) {
-            refuse_missing(&present, new)?;
+            refuse_missing(client, &present, new).await?;
         }
         match put(client, value, if_version.or(Some(present.version))).await {
             Err(error) if if_version.is_none() && error.refused_with() == Some("config_conflict") => {}
@@ -115,9 +119,13 @@ async fn set(client: &Client, value: &Json, new: &Members, if_version: Option<u6
     }
 }
 
-fn refuse_missing(present: &ConfigBody, new: &Members) -> Result<(), Failure> {
+async fn refuse_missing(client: &Client, present: &ConfigBody, new: &Members) -> Result<(), Failure> {
     let present_members = members(&present.value).unwrap_or_default();
-    let missing: Vec<&String> = present_members.keys().filter(|name| !new.contains_key(*name)).collect();
+    let mut missing: Vec<&String> = present_members.keys().filter(|name| !new.contains_key(*name)).collect();
+    let is_of_legacy = |name: &&String| LEGACY_MEMBERS.contains(&name.as_str());
+    if missing.iter().any(is_of_legacy) && keeps_legacy_members(client).await? {
+        missing.retain(|name| !is_of_legacy(name));
+    }
     if missing.is_empty() {
         return Ok(());
     }
@@ -127,6 +135,12 @@ fn refuse_missing(present: &ConfigBody, new: &Members) -> Result<(), Failure> {
         .field("value")
         .hint("add it to the new value (`towpath config get` prints the present one), or remove it with --replace")
         .details(&json!({ "missing": missing, "version": present.version })))
+}
+
+/// Whether the store is a Redis: there the members of legacy peers stay, whatever is set.
+async fn keeps_legacy_members(client: &Client) -> Result<bool, Failure> {
+    let health: HealthBody = client.get(routes::HEALTH).await?;
+    Ok(!health.store.starts_with("sqlite:") && !health.store.starts_with("memory:"))
 }
 
 fn show(out: Output, config: &ConfigBody) {

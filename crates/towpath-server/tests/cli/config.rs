@@ -1,5 +1,7 @@
 //! `towpath config`: read, written and watched; nothing vanishes from it by accident.
 
+use towpath_redis_testing::RedisServer;
+
 use crate::support::{Beside, Server};
 
 #[test]
@@ -43,4 +45,16 @@ fn a_value_that_is_no_object_is_refused() {
     }
     server.run(&["config", "set", r#"{"limit_policies":[1]}"#]).exits(2).says("limit_policies");
     assert_eq!(server.run(&["config", "get", "--json"]).exits(0).json()["version"], 0);
+}
+
+#[test]
+fn members_of_legacy_peers_need_not_be_repeated_on_redis_because_they_stay() {
+    let redis = RedisServer::build().append_only("everysec").line("maxmemory 100mb").start();
+    redis.cli(&["SET", "function:global_config", r#"{"queueMode":true}"#]);
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_with(folder, &["serve", "--store", &redis.url(), "--listen", "127.0.0.1:0"]);
+    server.run(&["config", "set", r#"{"mode":"careful"}"#]).exits(0).prints(r#""queueMode":true"#);
+    server.run(&["limit", "put", "mail", "--rule", "r=gcra:10/1s"]).exits(0);
+    let error = server.run(&["config", "set", r#"{"mode":"bold"}"#, "--json"]).exits(2).error();
+    assert_eq!(error["details"]["missing"], serde_json::json!(["limit_policies"]));
 }
