@@ -66,7 +66,7 @@ fn number(field: &'static str, text: &str, max: u64) -> Result<u64, InvalidLimit
     given.parse().map_err(|_| InvalidLimit::OutOfRange { field, given: format!("'{given}'"), min: 1, max })
 }
 
-/// A length of time: a whole number and `ms`, `s`, `m`, `h` or `d`.
+/// A length of time: a whole number and `ms`, `s`, `m`, `h` or `d`. A number without a unit is seconds.
 pub fn parse_length(text: &str) -> Option<Duration> {
     let text = text.trim();
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
@@ -74,7 +74,7 @@ pub fn parse_length(text: &str) -> Option<Duration> {
     let count: u64 = count.parse().ok()?;
     let unit_ms = match unit {
         "ms" => 1,
-        "s" => 1_000,
+        "s" | "" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,

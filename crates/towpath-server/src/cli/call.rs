@@ -11,7 +11,7 @@ use towpath_server::http::wire::functions::{FunctionBody, ScopeQuery};
 use super::client::{Ask, Client, RequestError, routes};
 use super::exit::Exit;
 use super::failure::Failure;
-use super::follow::{Follow, follow};
+use super::follow::{Follow, LAST_ANSWER, follow};
 use super::output::Output;
 use super::pauses::Pauses;
 use super::{ids, json_text, nested, outcome, time, words};
@@ -24,7 +24,11 @@ const RETAIN: Duration = Duration::from_secs(600);
 const RESEND_FOR: Duration = Duration::from_secs(30);
 /// Silence this long deserves an explanation.
 const EXPLAIN_AFTER: Duration = Duration::from_millis(700);
-/// The store ends a call at its deadline; this much later that must have become visible.
+/// How long a function that is not known yet is waited for, unless told otherwise.
+const WAIT_FOR_FUNCTION: Duration = Duration::from_secs(5);
+/// A command ends this long after the time-out of its call at the latest, also if the server never answers.
+const ALLOWANCE: Duration = Duration::from_secs(5);
+/// The store ends a nested call at its deadline; this much later that must have become visible.
 const GRACE: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
@@ -66,9 +70,9 @@ pub(crate) struct CallArgs {
     /// Your own id for the call; sending it again is the same call
     #[arg(long, value_name = "ID")]
     call_id: Option<String>,
-    /// How long to wait for a function that is not known yet
-    #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = words::parse_length)]
-    wait_for_function: Duration,
+    /// How long to wait for a function that is not known yet [default: 5s, at most as long as --timeout]
+    #[arg(long, value_name = "LENGTH", value_parser = words::parse_length)]
+    wait_for_function: Option<Duration>,
     /// Call again, as a new call two seconds later, when the call times out; what ran may run twice
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["detach", "call_id", "idempotency_key"],
         value_parser = clap::value_parser!(u32).range(0..=i64::from(TimeoutRetries::MAX)))]
@@ -76,6 +80,18 @@ pub(crate) struct CallArgs {
     /// Fail at once when no healthy worker serves the function
     #[arg(long)]
     no_wait_for_workers: bool,
+}
+
+impl CallArgs {
+    fn wait_for_function(&self) -> Duration {
+        self.wait_for_function.unwrap_or_else(|| self.timeout.map_or(WAIT_FOR_FUNCTION, |timeout| timeout.min(WAIT_FOR_FUNCTION)))
+    }
+
+    /// When the call must have been accepted; `None`: a detached call without a time-out.
+    fn submit_until(&self) -> Option<Instant> {
+        let timeout = self.timeout.or((!self.detach).then_some(TIMEOUT))?;
+        time::now().checked_add(timeout.max(self.wait_for_function()) + ALLOWANCE)
+    }
 }
 
 pub(crate) async fn run(client: &Client, out: Output, args: CallArgs) -> Result<Exit, Failure> {
@@ -136,7 +152,7 @@ fn body_of(args: &CallArgs) -> Result<CallBody, Failure> {
         timeout_ms: timeout.map(words::millis),
         call_id: Some(args.call_id.clone().unwrap_or_else(ids::call_id)),
         idempotency_key: args.idempotency_key.clone(),
-        wait_for_function_ms: Some(words::millis(args.wait_for_function)),
+        wait_for_function_ms: Some(words::millis(args.wait_for_function())),
         fail_without_workers: args.no_wait_for_workers,
         parent_delivery_id: nested::parent_delivery(),
         retain_ms: keep_briefly.then(|| words::millis(RETAIN)),
@@ -159,8 +175,9 @@ async fn submit_and_wait(client: &Client, out: Output, args: &CallArgs, body: Ca
         out.note(&format!("call {call_id} was made before; this is what becomes of it"));
     }
     // A call that was made before has its own deadline, which may be later than ours.
-    let until = (!duplicate).then(|| time::now() + args.timeout.unwrap_or(TIMEOUT) + GRACE);
-    let following = Follow { call_id, until, trouble_for: args.timeout.unwrap_or(TIMEOUT) + GRACE };
+    let longest = args.timeout.unwrap_or(TIMEOUT) + ALLOWANCE.saturating_sub(LAST_ANSWER);
+    let until = (!duplicate).then(|| time::now() + longest);
+    let following = Follow { call_id, until, trouble_for: longest };
     match follow(client, out, &following).await {
         Ok(Some(detail)) => outcome::conclude(out, &detail, Some(durability)),
         Ok(None) => Err(not_seen(call_id, "no end of it was seen in time")),
@@ -200,10 +217,11 @@ struct Submission {
 async fn submit(client: &Client, out: Output, args: &CallArgs, body: &CallBody) -> Result<Submission, Failure> {
     let mut pauses = Pauses::of(body.call_id.as_deref().unwrap_or_default());
     let mut lost_since: Option<Instant> = None;
-    let traceparent = nested::traceparent();
+    let (until, traceparent) = (args.submit_until(), nested::traceparent());
+    let left = || until.map_or(Duration::MAX, |until| until.saturating_duration_since(time::now()));
     loop {
-        let ask = Ask::post(&routes::detached_calls(&args.name), body).waiting(args.wait_for_function).traceparent(traceparent.clone());
-        let asking = client.ask(ask);
+        let ask = Ask::post(&routes::detached_calls(&args.name), body).waiting(args.wait_for_function()).traceparent(traceparent.clone());
+        let asking = client.ask(ask.no_longer_than(left()));
         tokio::pin!(asking);
         let answered = tokio::select! {
             answered = &mut asking => answered,
@@ -215,13 +233,16 @@ async fn submit(client: &Client, out: Output, args: &CallArgs, body: &CallBody) 
         };
         if lost_since.is_none() && error.may_have_happened() && error.may_pass() {
             lost_since = Some(time::now());
-            out.note(&format!("{}; sending the same call again", error.brief()));
+            if !left().is_zero() {
+                out.note(&format!("{}; sending the same call again", error.brief()));
+            }
         }
-        let again = lost_since.is_some_and(|since| time::now().saturating_duration_since(since) < RESEND_FOR) && error.may_pass();
+        let in_time = lost_since.is_some_and(|since| time::now().saturating_duration_since(since) < RESEND_FOR) && !left().is_zero();
+        let again = in_time && error.may_pass();
         if !again {
             return Err(give_up(error, body.call_id.as_deref().unwrap_or_default(), lost_since.is_some()));
         }
-        time::sleep(pauses.next(error.retry_after())).await;
+        time::sleep(pauses.next(error.retry_after()).min(left())).await;
     }
 }
 
@@ -231,7 +252,7 @@ async fn explain_silence(client: &Client, out: Output, args: &CallArgs) {
     let query = ScopeQuery { scope: args.scope.clone() };
     let found: Result<FunctionBody, _> = client.get(&routes::with_query(&routes::function(&args.name), &query)).await;
     if found.is_err_and(|error| error.is_not_found()) {
-        let (name, wait) = (&args.name, words::length(args.wait_for_function));
+        let (name, wait) = (&args.name, words::length(args.wait_for_function()));
         out.note(&format!("no function '{name}' is known yet; waiting up to {wait} for one (--wait-for-function)"));
     }
 }

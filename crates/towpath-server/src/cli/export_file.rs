@@ -136,9 +136,13 @@ impl ExportWriter {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(Exit::Failed, "unwritable_file", format!("'{}' cannot be written: {error}", path.display()))
-        .field("file")
-        .hint("what is in the store was not changed; export again when there is room")
+    let hint = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "what is in the store was not changed; export again when there is room"
+        }
+        _ => "what is in the store was not changed; export into a folder that you may write to",
+    };
+    Failure::new(Exit::Failed, "unwritable_file", format!("'{}' cannot be written: {error}", path.display())).field("file").hint(hint)
 }
 
 /// A file that was checked from its first line to its last.

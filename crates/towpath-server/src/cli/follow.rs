@@ -18,6 +18,8 @@ const WAIT_UNWATCHED: Duration = Duration::from_secs(20);
 const WAIT_WATCHED: Duration = Duration::from_secs(1);
 /// A server that stops answers every look at once; it is not asked more often than this.
 const APART: Duration = Duration::from_millis(100);
+/// A look that begins just before the time to wait is over has this much longer for its answer.
+pub(crate) const LAST_ANSWER: Duration = Duration::from_secs(1);
 /// A call that has waited this long for a worker deserves an explanation.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
 
@@ -73,7 +75,13 @@ async fn look(client: &Client, out: Output, call_id: &str, left: Option<Duration
     let longest = if out.is_json() { WAIT_UNWATCHED } else { WAIT_WATCHED };
     let wait = left.map_or(longest, |left| left.min(longest));
     let query = WaitQuery { wait_ms: Some(words::millis(wait)), after_progress: Some(seen) };
-    client.ask(Ask::get(&routes::with_query(&routes::call(call_id), &query)).waiting(wait)).await
+    let ask = Ask::get(&routes::with_query(&routes::call(call_id), &query)).waiting(wait);
+    client
+        .ask(match left {
+            Some(left) => ask.no_longer_than(left.saturating_add(LAST_ANSWER)),
+            None => ask,
+        })
+        .await
 }
 
 /// Tells what happens: a moving line on a terminal, a line per event elsewhere, nothing to programs.

@@ -101,6 +101,13 @@ impl RateArgs {
     }
 }
 
+impl FunctionsArgs {
+    /// Whether a store may begin with it.
+    pub(crate) fn puts_something(&self) -> bool {
+        matches!(self.command, Some(FunctionsCommand::Define(_)))
+    }
+}
+
 pub(crate) async fn run(client: &Client, out: Output, args: FunctionsArgs) -> Result<Exit, Failure> {
     match args.command.unwrap_or(FunctionsCommand::Ls) {
         FunctionsCommand::Ls => list(client, out).await,
@@ -205,7 +212,8 @@ fn retries(policy: &RetryPolicy) -> String {
         Backoff::Fixed { delay_ms } => format!("{} apart", ms(delay_ms)),
         Backoff::Exponential { delay_ms, delay_ms_max } => format!("{} apart and doubling up to {}", ms(delay_ms), ms(delay_ms_max)),
     };
-    format!("{} attempts, {wait}; given up after {} lost workers", policy.max_attempts, policy.max_deliveries)
+    let attempts = words::plural(policy.max_attempts.into(), "attempt");
+    format!("{attempts}, {wait}; given up after {}", words::plural(policy.max_deliveries.into(), "lost worker"))
 }
 
 fn limits(limits: &FunctionLimits) -> String {

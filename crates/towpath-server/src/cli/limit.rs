@@ -27,12 +27,14 @@ Examples:
                                      the counter that n8n workflows share
   towpath limit put mail --rule 'day=sliding_log:500/1d'
   towpath limit check mail           by the policy that was put
+  towpath limit put mail --remove    gives the policy up
   towpath limit peek mail
   towpath limit refund mail          it was not sent after all
   towpath limit reset mail
   towpath limit ls --prefix mail     what is in use; --policies lists those
 
-A rule is NAME=ALGORITHM:LIMIT/WINDOW and options behind commas:
+A rule is NAME=ALGORITHM:LIMIT/WINDOW and options behind commas. A window
+without a unit is seconds.
   burst=N  key=WHO  count_denied  shadow  on_error=closed|open|local
 Algorithms: gcra, fixed_window, sliding_counter, sliding_log.";
 
@@ -84,7 +86,7 @@ enum LimitCommand {
         #[arg(long, value_name = "NAME", conflicts_with = "rules")]
         policy: Option<String>,
     },
-    /// Keep rules as the policy of a scope; without rules remove it
+    /// Keep rules as the policy of a scope, or remove it
     Put {
         /// What is limited
         scope: String,
@@ -94,6 +96,9 @@ enum LimitCommand {
         /// The policy's name
         #[arg(long, value_name = "NAME", default_value = "default")]
         policy: String,
+        /// Remove the policy
+        #[arg(long, conflicts_with = "rules")]
+        remove: bool,
     },
     /// List limits that have something in use, or the policies
     #[command(alias = "list")]
@@ -140,6 +145,13 @@ impl Which {
     }
 }
 
+impl LimitArgs {
+    /// Whether a store may begin with it.
+    pub(crate) fn puts_something(&self) -> bool {
+        matches!(self.command, LimitCommand::Put { remove: false, .. } | LimitCommand::Check { .. })
+    }
+}
+
 pub(crate) async fn run(client: &Client, out: Output, args: LimitArgs) -> Result<Exit, Failure> {
     match args.command {
         LimitCommand::Check { which, cost, max_wait } => check(client, out, &which, cost, Some(max_wait)).await,
@@ -163,23 +175,50 @@ pub(crate) async fn run(client: &Client, out: Output, args: LimitArgs) -> Result
             if out.is_json() {
                 out.json(&reset);
             } else {
-                out.note(&format!("{} rules had something in use", reset.reset));
+                out.note(&format!("{} had something in use", words::plural(reset.reset, "rule")));
             }
             Ok(Exit::Done)
         }
-        LimitCommand::Put { scope, rules, policy } => {
-            let body = PutPolicyBody { rules: rules.iter().map(RuleBody::from).collect(), policy: Some(policy) };
-            let kept: PolicyBody = client.ask(Ask::put(&routes::limit(&scope), &body)).await?;
-            let word = if kept.rules.is_empty() { "removed" } else { "kept" };
-            if out.is_json() {
-                out.json(&kept);
-            } else {
-                out.note(&format!("policy '{}' of scope '{scope}' is {word}", kept.policy));
+        LimitCommand::Put { scope, rules, policy, remove } => {
+            match (rules.is_empty(), remove) {
+                (true, false) => return Err(no_choice(&scope)),
+                (_, true) => find_policy(client, &scope, &policy).await?,
+                (false, false) => {}
             }
-            Ok(Exit::Done)
+            put(client, out, &scope, &rules, policy).await
         }
         LimitCommand::Ls { prefix, policies } => list(client, out, prefix, policies).await,
     }
+}
+
+/// Keeps rules as a policy; without rules, removes it.
+async fn put(client: &Client, out: Output, scope: &str, rules: &[Rule], policy: String) -> Result<Exit, Failure> {
+    let body = PutPolicyBody { rules: rules.iter().map(RuleBody::from).collect(), policy: Some(policy) };
+    let kept: PolicyBody = client.ask(Ask::put(&routes::limit(scope), &body)).await?;
+    let word = if kept.rules.is_empty() { "removed" } else { "kept" };
+    if out.is_json() {
+        out.json(&kept);
+    } else {
+        out.note(&format!("policy '{}' of scope '{scope}' is {word}", kept.policy));
+    }
+    Ok(Exit::Done)
+}
+
+fn no_choice(scope: &str) -> Failure {
+    let hint =
+        format!("keep a rule with `towpath limit put '{scope}' --rule r=gcra:10/1s`; `towpath limit ls --policies` lists the policies");
+    Failure::usage("missing_choice", "which rules? give --rule, or --remove to remove the policy").field("rule").hint(hint)
+}
+
+/// Fails if the scope has no policy of this name.
+async fn find_policy(client: &Client, scope: &str, policy: &str) -> Result<(), Failure> {
+    let query = LimitListQuery { prefix: Some(scope.to_owned()), cursor: None, limit: Some(1) };
+    let list: LimitList = client.get(&routes::with_query(routes::LIMITS, &query)).await?;
+    if list.policies.iter().any(|kept| kept.scope.as_deref() == Some(scope) && kept.policy == policy) {
+        return Ok(());
+    }
+    let message = format!("scope '{scope}' has no policy '{policy}': nothing was removed");
+    Err(Failure::new(Exit::NotFound, "policy_not_found", message).field("policy").hint("`towpath limit ls --policies` lists the policies"))
 }
 
 /// Takes, or with no wait at all just looks.

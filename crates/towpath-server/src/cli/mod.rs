@@ -25,6 +25,7 @@ mod import;
 mod json_text;
 mod limit;
 mod lock;
+mod missing_store;
 mod nested;
 mod openapi;
 mod outcome;
@@ -98,6 +99,22 @@ enum Command {
     Version,
 }
 
+impl Command {
+    /// Whether it opens no store, or may begin one because it puts something there.
+    fn may_begin_store(&self) -> bool {
+        match self {
+            Self::Functions(args) => args.puts_something(),
+            Self::Batch(args) => args.puts_something(),
+            Self::Limit(args) => args.puts_something(),
+            Self::Lock(args) => args.puts_something(),
+            Self::Config(args) => args.puts_something(),
+            Self::Call(_) | Self::Workers(_) | Self::Calls(_) | Self::Dlq(_) | Self::Export(_) => false,
+            Self::Dev(_) | Self::Serve(_) | Self::Worker(_) | Self::Import(_) | Self::Doctor(_) | Self::Bench(_) => true,
+            Self::Completions(_) | Self::Openapi | Self::Version => true,
+        }
+    }
+}
+
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
     if let Some(guarded) = guard::main() {
@@ -150,6 +167,9 @@ fn in_runtime(cli: Cli, out: Output) -> Result<Exit, Failure> {
 }
 
 async fn dispatch(globals: Globals, command: Command, out: Output) -> Result<Exit, Failure> {
+    if !command.may_begin_store() {
+        missing_store::refuse(&globals)?;
+    }
     match command {
         Command::Dev(args) => dev::run(&globals, out, args).await,
         Command::Serve(args) => serve::run(&globals, out, args).await,

@@ -28,10 +28,13 @@ pub(crate) fn conclude(out: Output, detail: &CallDetail, durability: Option<&str
     let data = ended_well.data.clone().unwrap_or_else(json_text::null);
     if out.is_json() {
         out.json(&Concluded { call_id: &detail.call_id, success: true, data, durability });
-    } else if out.stdout_is_terminal() {
-        out.line(&json_text::pretty(data.get()));
+        return Ok(Exit::Done);
+    }
+    let answer = format!("the answer of call {}", detail.call_id);
+    if out.stdout_is_terminal() {
+        out.line_of(&answer, &json_text::pretty(data.get()));
     } else {
-        out.line(data.get());
+        out.line_of(&answer, data.get());
     }
     Ok(Exit::Done)
 }

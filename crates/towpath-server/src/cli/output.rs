@@ -5,6 +5,13 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use serde::Serialize;
 
+use super::exit::Exit;
+use super::failure::Failure;
+use super::json_text;
+
+/// How many characters of a line that cannot be written stand in the error: an id or a fence is shorter.
+const UNWRITTEN_SHOWN: usize = 300;
+
 /// How this run speaks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
@@ -41,12 +48,22 @@ impl Output {
 
     /// One line of results. Colours are taken out when no terminal shows them.
     pub(crate) fn line(self, text: &str) {
+        self.line_of("it", text);
+    }
+
+    /// One line of results. If it cannot be written, the error names the thing that the line is of.
+    pub(crate) fn line_of(self, thing: &str, text: &str) {
         let written = put(&mut anstream::stdout().lock(), text);
         // A reader that has seen enough (`towpath calls | head`) is no error: the process ends quietly, as other tools do.
         if let Err(error) = written
             && !self.goes_on
         {
-            std::process::exit(if error.kind() == ErrorKind::BrokenPipe { 0 } else { 1 });
+            if error.kind() == ErrorKind::BrokenPipe {
+                std::process::exit(Exit::Done as i32);
+            }
+            let message = format!("the output cannot be written: {error}; {thing} is: {}", json_text::brief(text, UNWRITTEN_SHOWN));
+            Failure::new(Exit::Failed, "output_not_written", message).effect_unknown().report(&self);
+            std::process::exit(Exit::Failed as i32);
         }
     }
 

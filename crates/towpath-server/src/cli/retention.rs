@@ -7,13 +7,16 @@ use towpath::Retention;
 
 use super::words;
 
+/// What is kept for less time than this is warned of.
+const SHORT: Duration = Duration::from_secs(3_600);
+
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Retention")]
 pub(crate) struct RetentionArgs {
-    /// Drop dead letters that are older: a length, or forever
+    /// Drop dead letters that are older: a length (a number without a unit is seconds), or forever
     #[arg(long, value_name = "LENGTH", env = "TOWPATH_KEEP_DEAD_LETTERS", default_value = "90d", value_parser = parse_age)]
     keep_dead_letters: Bound<Duration>,
-    /// Remove entries of audits (forced releases, dropped dead letters) that are older: a length, or forever
+    /// Remove entries of audits (forced releases, dropped dead letters) that are older: a length (a number without a unit is seconds), or forever
     #[arg(long, value_name = "LENGTH", env = "TOWPATH_KEEP_AUDITS", default_value = "365d", value_parser = parse_age)]
     keep_audits: Bound<Duration>,
     /// Ended calls that the embedded store keeps, or all; beyond that those go whose retention ends first
@@ -36,6 +39,24 @@ impl From<&RetentionArgs> for Retention {
             outcomes: args.keep_outcomes.0,
             bytes: args.keep_bytes.0,
         }
+    }
+}
+
+impl RetentionArgs {
+    /// Lengths that are so short that a unit may have been forgotten, for the log.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let bounds = [
+            ("dead letters", "--keep-dead-letters", "TOWPATH_KEEP_DEAD_LETTERS", self.keep_dead_letters),
+            ("entries of audits", "--keep-audits", "TOWPATH_KEEP_AUDITS", self.keep_audits),
+        ];
+        let warning = |(things, option, variable, bound): (&str, &str, &str, Bound<Duration>)| {
+            let kept = words::length(bound.0.filter(|kept| *kept < SHORT)?);
+            Some(format!(
+                "{things} are dropped after {kept}, as {option} or {variable} says: \
+                 a number without a unit is seconds, write 90d for 90 days"
+            ))
+        };
+        bounds.into_iter().filter_map(warning).collect()
     }
 }
 

@@ -83,6 +83,7 @@ pub(crate) async fn run(globals: &Globals, out: Output, args: ServeArgs) -> Resu
     hosting::begin_logging(log_format, "info")?;
     let choice = globals.store_choice()?;
     tracing::info!(store = choice.shown(), "the store is {}", choice.source);
+    args.retention.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let settings = Settings {
         store: choice.url.clone(),
         durability: globals.durability,

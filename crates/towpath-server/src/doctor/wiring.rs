@@ -56,6 +56,6 @@ async fn missing(towpath: &Towpath, of: &str, scope: &LimitScope, policy: &RuleN
         Ok(None) => format!("{of} has the rate policy '{policy}', which does not exist for scope '{scope}': its work waits"),
         Err(error) => format!("{of} has the rate policy '{policy}', which cannot be read: {error}"),
     };
-    let advice = format!("keep it with `towpath limit put {scope} --policy {policy} RULES` or PUT /v1/limits/{scope}");
+    let advice = format!("keep it with `towpath limit put '{scope}' --policy '{policy}' --rule r=gcra:10/1s` or PUT /v1/limits/{scope}");
     Some(Finding::fail("rates", message, advice))
 }

@@ -89,7 +89,7 @@ codes! {
     DepthExceeded "depth_exceeded" UNPROCESSABLE_ENTITY None "Too many calls call each other." "Look for a recursion without an end.";
     TargetNotAllowed "target_not_allowed" UNPROCESSABLE_ENTITY None "The server may not post to this address." "Use a public https address, or start the server with `--allow-target`.";
     BadName "bad_name" UNPROCESSABLE_ENTITY None "A part of a message's batch key is too long or has control characters." "`field` names it.";
-    BadField "bad_field" UNPROCESSABLE_ENTITY None "A field of a message or of a batcher's settings is not what it must be." "`field` names it, `message` says what to change.";
+    BadField "bad_field" UNPROCESSABLE_ENTITY None "A field of a message, of a batcher's settings or of the shared configuration is not what it must be." "`field` names it, `message` says what to change.";
     BadRule "bad_rule" UNPROCESSABLE_ENTITY None "A rule of a limit cannot be, or rules do not go together." "`message` says what to change.";
     RuleTooLarge "rule_too_large" UNPROCESSABLE_ENTITY None "A rule's numbers are so large that they could not be computed exactly." "Make limit, burst, window or wait smaller.";
     TooMany "too_many" UNPROCESSABLE_ENTITY None "There are more rules than a check may have, or none." "`details.limit` is how many there may be.";

@@ -1,5 +1,7 @@
 //! The shared configuration: read, wait for a change, replace.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::State;
 use serde_json::json;
@@ -11,7 +13,7 @@ use super::codes::Code;
 use super::error::ApiError;
 use super::extract::{JsonBody, Query};
 use super::wire::config::{ConfigBody, ConfigQuery, SetConfigBody};
-use super::{bounds, convert};
+use super::{bounds, convert, wire};
 
 /// Read the shared configuration, or wait until it changes
 #[utoipa::path(
@@ -39,6 +41,7 @@ pub(crate) async fn show(State(app): State<App>, Query(query): Query<ConfigQuery
 )]
 pub(crate) async fn set(State(app): State<App>, JsonBody(body): JsonBody<SetConfigBody>) -> Result<Json<ConfigBody>, ApiError> {
     let if_version = bounds::check("if_version", body.if_version)?;
+    check_shape(&body.value)?;
     match app.store().set_config(SetConfig { value: convert::payload(body.value), if_version }).await? {
         Some(config) => Ok(Json(to_body(&config))),
         None => {
@@ -46,6 +49,17 @@ pub(crate) async fn set(State(app): State<App>, JsonBody(body): JsonBody<SetConf
             let message = format!("the configuration is at version {version}, not at the version given in if_version");
             Err(ApiError::new(Code::ConfigConflict, message).field("if_version").details(json!({ "version": version })))
         }
+    }
+}
+
+/// An object, whose policies can be found.
+fn check_shape(value: &wire::Json) -> Result<(), ApiError> {
+    let bad = |field: &'static str, message: &str| ApiError::new(Code::BadField, message).field(field);
+    let members: BTreeMap<String, wire::Json> =
+        serde_json::from_str(value.get()).map_err(|_| bad("value", "the shared configuration is a JSON object, and `value` is not"))?;
+    match members.get("limit_policies") {
+        Some(policies) if !policies.get().starts_with('{') => Err(bad("value.limit_policies", "`limit_policies` is not a JSON object")),
+        _ => Ok(()),
     }
 }
 

@@ -152,8 +152,11 @@ pub(crate) async fn forget(
     let Json(now) = find(&app, &key).await?;
     let (waiting, running) = (now.queued + now.delayed, now.running);
     let message = format!(
-        "function '{key}' has {} workers, {waiting} calls that wait, {running} that run and {} dead letters",
-        now.workers, now.dead
+        "function '{key}' has {}, {}, {} and {}",
+        plural(now.workers, "worker"),
+        plural(waiting, "waiting call"),
+        plural(running, "running call"),
+        plural(now.dead, "dead letter")
     );
     let hint = match is_only_pushed && is_idle(&now) {
         _ if ended == Forgetting::Redefined => "it was defined anew meanwhile: look at it, and forget it again if that is meant",
@@ -173,4 +176,9 @@ fn is_idle(function: &FunctionBody) -> bool {
 async fn has_workers_of_its_own(app: &App, key: &FunctionKey) -> Result<bool, ApiError> {
     let workers = app.store().workers().await?;
     Ok(workers.iter().any(|worker| worker.kind != push::KIND && worker.functions.contains(key)))
+}
+
+/// `1 worker`, `2 workers`.
+pub(super) fn plural(number: u64, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }

@@ -12,6 +12,7 @@ use towpath_core::store::StoreError;
 use super::app::App;
 use super::codes::Code;
 use super::error::ApiError;
+use super::functions::plural;
 use super::openapi;
 use super::waits;
 use super::wire::health::HealthBody;
@@ -107,7 +108,8 @@ fn problems(view: &FunctionView, now: towpath_core::time::Timestamp) -> Vec<Stri
     let (name, counts, mut found) = (&view.definition.key, &view.counts, Vec::new());
     let waited = view.oldest_queued_at.map(|at| now.since(at)).unwrap_or_default();
     if counts.queued > 0 && view.healthy_workers == 0 {
-        found.push(format!("{} calls of '{name}' wait and no healthy worker serves it: start one", counts.queued));
+        let wait = if counts.queued == 1 { "waits" } else { "wait" };
+        found.push(format!("{} of '{name}' {wait} and no healthy worker serves it: start one", plural(counts.queued, "call")));
     } else if waited > LONG_WAIT {
         found.push(format!("a call of '{name}' has waited for {} s: start more workers or raise their concurrency", waited.as_secs()));
     }
@@ -120,7 +122,7 @@ fn problems(view: &FunctionView, now: towpath_core::time::Timestamp) -> Vec<Stri
         }));
     }
     if counts.dead > 0 {
-        found.push(format!("'{name}' has {} dead letters: look at them with `towpath dlq`", counts.dead));
+        found.push(format!("'{name}' has {}: see why with `towpath dlq ls`", plural(counts.dead, "dead letter")));
     }
     found
 }

@@ -29,7 +29,7 @@ fn a_message_is_pushed_once_looked_at_and_flushed() {
     server.run(&["batch", "flush", "orders", "nobody"]).exits(3).says("nothing is open");
     server.run(&["batch", "flush", "orders", "--all"]).exits(0);
     server.run(&["batch", "ls", "orders", "--in-flight"]).exits(0).says("nothing is in flight");
-    server.run(&["batch", "push", "nobody", "{}"]).exits(3).says("there is no batcher 'nobody'");
+    server.run(&["batch", "push", "nobody", "{}"]).exits(3).says("`towpath batch settings 'nobody' --set ");
     server.run(&["batch", "push", "orders", "{}"]).exits(2).says("customer is missing");
     server.run(&["batch", "push", "orders", "tea"]).exits(2);
     server.run(&["batch", "settings", "orders", "--set", "max_messages=0"]).exits(2).says("max_messages");

@@ -38,6 +38,18 @@ fn a_healthy_server_and_folder_are_found_so() {
 }
 
 #[test]
+fn the_policy_that_is_missing_is_kept_by_the_command_that_is_advised() {
+    let server = Server::start();
+    server.run(&["limit", "put", "mailx", "--rule", "r=gcra:10/1s"]).exits(0);
+    server.run(&["functions", "define", "mailx", "--rate", "default"]).exits(0);
+    server.run(&["limit", "put", "mailx", "--remove"]).exits(0);
+    let rates = finding(&server.run(&["doctor", "--json"]).exits(2).json(), "rates").clone();
+    let advice = rates["advice"].as_str().unwrap();
+    let command: Vec<&str> = advice.split('`').nth(1).unwrap().split_whitespace().skip(1).map(|word| word.trim_matches('\'')).collect();
+    server.run(&command).exits(0).says("policy 'default' of scope 'mailx' is kept");
+}
+
+#[test]
 fn calls_that_nobody_serves_are_a_warning_with_advice() {
     let server = Server::start();
     server.run(&["functions", "define", "orphan"]).exits(0);
@@ -127,7 +139,7 @@ fn the_server_examines_its_own_store_whatever_is_chosen_here() {
 fn define_with_a_policy_that_goes(server: &Server) {
     server.run(&["limit", "put", "paced", "--policy", "calm", "--rule", "r=gcra:10/1s"]).exits(0);
     server.run(&["functions", "define", "paced", "--rate", "calm"]).exits(0);
-    server.run(&["limit", "put", "paced", "--policy", "calm"]).exits(0);
+    server.run(&["limit", "put", "paced", "--policy", "calm", "--remove"]).exits(0);
 }
 
 #[test]

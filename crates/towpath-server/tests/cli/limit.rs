@@ -45,8 +45,29 @@ fn a_policy_is_put_listed_used_and_removed() {
     server.run(&["limit", "check", "mail", "--cost", "2"]).exits(0);
     server.run(&["limit", "check", "mail"]).exits(4);
     server.run(&["limit", "reset", "mail"]).exits(0).says("2 rules had something in use");
-    server.run(&["limit", "put", "mail"]).exits(0).says("is removed");
+    server.run(&["limit", "put", "mail", "--remove"]).exits(0).says("is removed");
     server.run(&["limit", "reset", "mail"]).exits(3);
+}
+
+#[test]
+fn a_policy_is_removed_only_where_that_is_asked_for() {
+    let server = Server::start();
+    server.run(&["limit", "put", "mail", "--rule", RULE]).exits(0);
+    server.run(&["limit", "put", "mail"]).exits(2).says("--rule").says("--remove");
+    server.run(&["limit", "put", "mail", "--rule", RULE, "--remove"]).exits(2);
+    server.run(&["limit", "ls", "--policies"]).exits(0).prints("per_minute: 2 in 1 min by sliding_log");
+    server.run(&["limit", "put", "mail", "--policy", "other", "--remove"]).exits(3).says("scope 'mail' has no policy 'other'");
+    server.run(&["limit", "put", "mai", "--remove"]).exits(3).says("scope 'mai' has no policy 'default'");
+    server.run(&["limit", "put", "mail", "--remove"]).exits(0).says("is removed");
+    server.run(&["limit", "put", "mail", "--remove"]).exits(3).says("has no policy 'default'");
+}
+
+#[test]
+fn a_window_without_a_unit_is_seconds() {
+    let server = Server::start();
+    server.run(&["limit", "check", "mail", "--rule", "r=sliding_log:10/60"]).exits(0);
+    server.run(&["limit", "ls"]).exits(0).prints("10 in 1 min");
+    server.run(&["limit", "reset", "mail", "--rule", "r=sliding_log:10/60"]).exits(0).says("1 rule had something in use");
 }
 
 #[test]

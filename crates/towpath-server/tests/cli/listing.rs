@@ -15,7 +15,7 @@ fn functions_are_listed_shown_defined_and_forgotten() {
     let defined = server.run(&["functions", "define", "mail", "--target", "http://127.0.0.1:1/hook", "--max-attempts", "7", "--json"]);
     let defined = defined.exits(0).json();
     assert_eq!((&defined["target"]["concurrency"], &defined["retry"]["max_attempts"]), (&16.into(), &7.into()));
-    server.run(&["functions", "forget", "add"]).exits(4).says("has 1 workers");
+    server.run(&["functions", "forget", "add"]).exits(4).says("has 1 worker, 0 waiting calls");
     server.run(&["functions", "forget", "nothing"]).exits(3);
     server.run(&["functions", "define", "idle", "--max-backlog", "0"]).exits(0);
     server.run(&["call", "idle", "--timeout", "1s"]).exits(4).says("overloaded");
@@ -119,20 +119,6 @@ fn many_dead_letters_need_a_filter_or_all() {
     }
     assert_eq!(server.run(&["dlq", "drop", "--all", "--yes", "--json"]).exits(0).json()["dropped"], 3);
     server.run(&["dlq", "drop", "--all", "--yes"]).exits(3).says("no dead letter matches");
-}
-
-#[test]
-fn the_configuration_is_read_written_and_watched() {
-    let server = Server::start();
-    assert_eq!(server.run(&["config", "get"]).exits(0).says("nobody has set it").stdout, "null\n");
-    let watcher = Beside::start(server.command(&["config", "watch", "--json"]));
-    watcher.event("the present one", |config| config["version"] == 0);
-    server.run(&["config", "set", r#"{"mode": "careful"}"#]).exits(0).prints("careful");
-    assert_eq!(watcher.event("the change", |config| config["version"] == 1)["value"]["mode"], "careful");
-    server.run(&["config", "set", "2", "--if-version", "0"]).exits(5);
-    assert_eq!(server.run(&["config", "set", "-1.50", "--if-version", "1", "--json"]).exits(0).json()["version"], 2);
-    assert_eq!(server.run(&["config", "get"]).exits(0).stdout, "-1.50\n");
-    server.run(&["config", "set", "{oops"]).exits(2);
 }
 
 #[test]

@@ -266,3 +266,35 @@ fn whoever_stops_waiting_leaves_the_queue() {
     assert_eq!(waiting.ends().code(), Some(130));
     assert_eq!(waiters(&server, "nightly"), 0);
 }
+
+/// The command that a remark gives in backquotes.
+fn given_command(said: &str) -> Vec<String> {
+    let command = said.split('`').nth(1).unwrap_or_else(|| panic!("no command in {said:?}"));
+    command.split_whitespace().skip(1).map(|word| word.trim_matches('\'').to_owned()).collect()
+}
+
+#[test]
+fn the_release_that_acquire_names_works_for_every_kind() {
+    let server = Server::start();
+    for kind in ["semaphore", "read", "write"] {
+        let mut words = vec!["lock", "acquire", "gpu", "--kind", kind];
+        words.extend(if kind == "semaphore" { &["--limit", "2"][..] } else { &[] });
+        let command = given_command(&server.run(&words).exits(0).stderr);
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        server.run(&command).exits(0).prints("'gpu': released");
+    }
+}
+
+#[test]
+fn a_release_of_the_wrong_kind_says_which_one_is_held() {
+    let server = Server::start();
+    server.run(&["lock", "acquire", "gpu", "--kind", "semaphore", "--limit", "2", "--lock-id", "me"]).exits(0);
+    let said = server.run(&["lock", "release", "gpu", "--lock-id", "me"]).exits(0).prints("absent").says("semaphore").stderr;
+    let command = given_command(&said);
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    server.run(&command).exits(0).prints("'gpu': released");
+    let said = server.run(&["lock", "release", "gpu", "--lock-id", "me"]).exits(0).prints("absent").stderr;
+    assert_eq!(said, "", "nothing is held any more");
+    server.run(&["lock", "acquire", "report", "--kind", "read", "--lock-id", "me"]).exits(0);
+    server.run(&["lock", "release", "report", "--fence", "1"]).exits(0).says("--kind read");
+}

@@ -333,3 +333,10 @@ fn an_import_that_is_killed_in_the_middle_is_finished_by_the_next() {
     let list = server.run(&["calls", "list", "--function", "mail", "--json", "--limit", "1000"]).json();
     assert_eq!(list["calls"][COUNT - 1]["call_id"], "call-00000", "the oldest was submitted first");
 }
+
+#[test]
+fn an_export_that_may_not_write_does_not_speak_of_room() {
+    let server = Server::start();
+    let said = server.run(&["export", "/proc/calls.jsonl"]).exits(1).says("cannot be written").stderr;
+    assert!(!said.contains("room") && said.contains("folder"), "{said}");
+}

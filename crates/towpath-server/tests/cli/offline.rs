@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use crate::support::{Ran, run, towpath};
+use crate::support::{Ran, now, run, towpath};
 
 fn offline(arguments: &[&str]) -> Ran {
     let mut command = towpath(Path::new("."));
@@ -170,4 +170,41 @@ fn a_server_that_cannot_start_promises_nothing() {
         let ran = run(command).exits(7).says("cannot be reached").says("start it again when the store is back");
         assert!(!ran.stderr.contains("goes on by itself"), "{}", ran.stderr);
     }
+}
+
+#[test]
+fn a_call_to_a_server_that_never_answers_ends_soon_after_its_timeout() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    let begun = now();
+    offline(&["call", "add", "{}", "--timeout", "1s", "--call-id", "mute-1", "--server", &server])
+        .exits(7)
+        .says("may or may not have been accepted")
+        .says("towpath calls show mute-1");
+    let took = begun.elapsed();
+    assert!(took < std::time::Duration::from_secs(12), "timeout 1 s, allowance 5 s, and a busy machine: {took:?}");
+}
+
+#[test]
+fn a_call_whose_server_falls_silent_ends_soon_after_its_timeout() {
+    use std::io::{Read, Write};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _request = stream.read(&mut [0; 4096]).unwrap();
+        let body = r#"{"call_id":"mute-2","state":"queued","existing":false,"durability":"fsync"}"#;
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.write_all((head + body).as_bytes()).unwrap();
+        let mut silent = Vec::new();
+        while let Ok((stream, _)) = listener.accept() {
+            silent.push(stream);
+        }
+    });
+    let begun = now();
+    offline(&["call", "add", "{}", "--timeout", "1s", "--call-id", "mute-2", "--json", "--server", &server])
+        .exits(7)
+        .says("mute-2 was accepted");
+    let took = begun.elapsed();
+    assert!(took < std::time::Duration::from_secs(12), "timeout 1 s, allowance 5 s, and a busy machine: {took:?}");
 }

@@ -122,3 +122,26 @@ fn a_server_whose_log_has_no_reader_answers_every_request() {
     }
     server.run(&["call", "add", r#"{"a":"x"}"#]).exits(2);
 }
+
+#[test]
+fn a_retention_under_an_hour_is_warned_of_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_with(folder, &["serve", "--listen", "127.0.0.1:0", "--keep-dead-letters", "90", "--keep-audits", "59m"]);
+    let warning = server.process.remark("--keep-dead-letters");
+    for part in ["WARN", "1 min 30 s", "TOWPATH_KEEP_DEAD_LETTERS", "90d"] {
+        assert!(warning.contains(part), "{part}: {warning}");
+    }
+    assert!(server.process.remark("--keep-audits").contains("59 min"));
+}
+
+#[test]
+fn a_retention_of_an_hour_or_more_is_not_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = towpath(folder.path());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--keep-dead-letters", "1h"]).env("TOWPATH_KEEP_AUDITS", "forever");
+    let mut server = Beside::start(command);
+    server.remark("listening");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ends().code(), Some(0));
+    assert_eq!(server.remarks("--keep-"), Vec::<String>::new());
+}

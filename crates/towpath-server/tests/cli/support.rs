@@ -32,7 +32,7 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
 }
 
 #[expect(clippy::disallowed_methods, reason = "a real process is waited for, by the real clock")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
@@ -155,6 +155,13 @@ impl Beside {
     pub(crate) fn remark(&self, part: &str) -> String {
         let found = self.stderr.find(|line| line.contains(part).then(|| line.to_owned()));
         found.unwrap_or_else(|| panic!("nothing says {part:?}; stderr: {:?}", self.stderr.last()))
+    }
+
+    /// All lines on standard error with this in them, once it has ended.
+    pub(crate) fn remarks(&self, part: &str) -> Vec<String> {
+        wait_for("the end of standard error", || self.stderr.shared.0.lock().unwrap().ended.then_some(()));
+        let heard = self.stderr.shared.0.lock().unwrap();
+        heard.lines.iter().filter(|line| line.contains(part)).cloned().collect()
     }
 
     /// The first line on standard output with this in it.

@@ -21,8 +21,22 @@ async fn the_configuration_is_kept_and_its_watchers_wake() {
 #[tokio::test]
 async fn a_change_of_an_older_version_is_refused() {
     let server = server().await;
-    server.put("/v1/config", json!({ "value": 1 })).await.with(200);
-    let error = server.put("/v1/config", json!({ "value": 2, "if_version": 0 })).await.error(409, "config_conflict");
+    server.put("/v1/config", json!({ "value": { "n": 1 } })).await.with(200);
+    let error = server.put("/v1/config", json!({ "value": { "n": 2 }, "if_version": 0 })).await.error(409, "config_conflict");
     assert_eq!((&error["field"], &error["details"]["version"]), (&json!("if_version"), &json!(1)));
-    server.put("/v1/config", json!({ "value": 2, "if_version": 1 })).await.with(200);
+    server.put("/v1/config", json!({ "value": { "n": 2 }, "if_version": 1 })).await.with(200);
+}
+
+#[tokio::test]
+async fn a_value_that_is_no_object_is_refused() {
+    let server = server().await;
+    for value in [json!(1), json!([1]), json!("text"), json!(null)] {
+        let error = server.put("/v1/config", json!({ "value": value })).await.error(422, "bad_field");
+        assert_eq!(error["field"], "value", "{value}");
+    }
+    for policies in [json!([1]), json!(null), json!("all")] {
+        let error = server.put("/v1/config", json!({ "value": { "limit_policies": policies } })).await.error(422, "bad_field");
+        assert_eq!(error["field"], "value.limit_policies", "{policies}");
+    }
+    assert_eq!(server.get("/v1/config").await.with(200)["version"], 0);
 }

@@ -61,11 +61,11 @@ async fn an_idle_server_stops_at_once_and_frees_its_store() {
     let store = format!("sqlite:{}", folder.path().display());
     let on_disk = || Settings { store: store.clone(), ..settings() };
     let server = server_with(on_disk()).await;
-    server.put("/v1/config", json!({ "value": "kept" })).await.with(200);
+    server.put("/v1/config", json!({ "value": { "mode": "kept" } })).await.with(200);
     let Err(second) = towpath_server::serve::start(on_disk()).await else { panic!("two servers on one file") };
     assert!(second.to_string().contains("towpath serve on 127.0.0.1"), "the second is told who has the store: {second}");
     server.running.stop().await;
     let again = server_with(on_disk()).await;
-    assert_eq!(again.get("/v1/config").await.with(200)["value"], "kept");
+    assert_eq!(again.get("/v1/config").await.with(200)["value"]["mode"], "kept");
     assert_eq!(again.get("/v1/health").await.with(200)["durability"], "fsync");
 }

@@ -23,7 +23,9 @@ async fn a_function_with_dead_letters_is_in_use_and_the_answer_says_what_to_do_w
     server.put(PATH, json!({ "target": { "url": OLD }, "retry": { "max_attempts": 1 } })).await.with(200);
     server.post(&format!("{PATH}/call"), json!({ "call_id": "c-1" })).await.error(424, "call_failed");
     let error = server.delete(PATH).await.error(409, "function_in_use");
-    assert!(error["message"].as_str().unwrap().contains("1 dead letters"), "{error}");
+    assert!(error["message"].as_str().unwrap().ends_with("1 dead letter"), "{error}");
+    let health = server.get("/v1/health").await.with(200);
+    assert_eq!(health["problems"], json!(["'pushed' has 1 dead letter: see why with `towpath dlq ls`"]));
     assert_eq!(error["hint"], "replay or drop its dead letters first");
     assert_eq!(server.get(PATH).await.with(200)["target"]["url"], OLD);
     server.delete("/v1/dead-letters/c-1").await.with(200);

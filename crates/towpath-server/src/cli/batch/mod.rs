@@ -113,6 +113,13 @@ enum BatchCommand {
     },
 }
 
+impl BatchArgs {
+    /// Whether a store may begin with it.
+    pub(crate) fn puts_something(&self) -> bool {
+        matches!(self.command, BatchCommand::Settings { .. })
+    }
+}
+
 pub(crate) async fn run(client: &Client, out: Output, args: BatchArgs) -> Result<Exit, Failure> {
     match args.command {
         BatchCommand::Push { batcher, message, file, debounce } => {

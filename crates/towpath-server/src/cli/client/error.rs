@@ -151,6 +151,12 @@ fn command_line_hint(detail: &ErrorDetail) -> Option<String> {
             let id = details("call_id").and_then(|id| id.as_str().map(str::to_owned)).unwrap_or_else(|| "ID".to_owned());
             Some(format!("it is kept as a dead letter: `towpath dlq show {id}`, and once the cause is gone `towpath dlq replay {id}`"))
         }
+        "batcher_not_found" => {
+            let name = details("batcher").and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_else(|| "NAME".to_owned());
+            Some(format!(
+                "make it with `towpath batch settings '{name}' --set debounce_seconds=5`; `towpath batch ls` lists the known ones"
+            ))
+        }
         "no_workers" => Some("start a worker, or leave out --no-wait-for-workers to wait for one".to_owned()),
         _ => None,
     }

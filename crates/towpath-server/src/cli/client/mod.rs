@@ -193,6 +193,12 @@ impl Ask {
         self
     }
 
+    /// Gives up after this at the latest.
+    pub(crate) fn no_longer_than(mut self, length: Duration) -> Self {
+        self.request.patience = self.request.patience.min(length);
+        self
+    }
+
     /// Gives up sooner than usual.
     pub(crate) fn within(mut self, length: Duration) -> Self {
         self.request.patience = length;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use towpath_server::http::wire::locks::{
-    AcquireAnswer, CleanupAnswer, CleanupBody, ForceLockAnswer, ForceLockBody, LockBody, ReleaseLockAnswer, ReleaseLockBody,
+    AcquireAnswer, CleanupAnswer, CleanupBody, ForceLockAnswer, ForceLockBody, LockBody, LockKindQuery, ReleaseLockAnswer, ReleaseLockBody,
     RenewLockAnswer, RenewLockBody,
 };
 
@@ -31,7 +31,7 @@ Examples:
   towpath lock ls --scan                           with every lock of older workflows
   towpath lock release excel --force --reason 'its host burnt down'
 
-The fence rises with every grant. Hand it to what the lock protects, which
+The fence rises with every grant of the same scope. Hand it to what the lock protects, which
 refuses a smaller one than it has seen: a holder that was paused for too long
 cannot do harm.
 
@@ -138,6 +138,13 @@ struct ReleaseArgs {
     reason: Option<String>,
 }
 
+impl LockArgs {
+    /// Whether a store may begin with it.
+    pub(crate) fn puts_something(&self) -> bool {
+        matches!(self.command, LockCommand::Acquire(_) | LockCommand::Run(_))
+    }
+}
+
 /// `program_code` gets what the program of `lock run` exited with.
 pub(crate) async fn run(client: &Client, out: Output, args: LockArgs, program_code: &Cell<Option<u8>>) -> Result<Exit, Failure> {
     match args.command {
@@ -159,8 +166,12 @@ async fn acquire(client: &Client, out: Output, args: AcquireArgs) -> Result<Exit
     if out.is_json() {
         out.json(&granted);
     } else {
-        out.line(&granted.fence.unwrap_or_default().to_string());
-        out.note(&format!("'{}' is held as '{}'; release it with --fence", granted.scope, granted.lock_id));
+        out.line_of(&format!("the fence of '{}'", granted.scope), &granted.fence.unwrap_or_default().to_string());
+        let release = match args.ask.kind.as_str() {
+            "exclusive" => "release it with --fence".to_owned(),
+            kind => release_of(&granted.scope, kind, &granted.lock_id, granted.fence),
+        };
+        out.note(&format!("'{}' is held as '{}'; {release}", granted.scope, granted.lock_id));
     }
     Ok(Exit::Done)
 }
@@ -183,14 +194,36 @@ async fn release(client: &Client, out: Output, args: ReleaseArgs) -> Result<Exit
         let hint = "`towpath lock show` says who holds it";
         return Err(Failure::usage("missing_choice", "whose lock? give --fence, --lock-id, or --force with --reason").hint(hint));
     }
+    let is_exclusive = kind == "exclusive";
     let body = ReleaseLockBody { fence, lock_id, kind: Some(kind) };
     let released: ReleaseLockAnswer = client.ask(Ask::post(&routes::lock_verb(&scope, "release"), &body)).await?;
     if out.is_json() {
         out.json(&released);
-    } else {
-        out.line(&format!("'{scope}': {}", released.outcome.replace('_', " ")));
+        return Ok(Exit::Done);
+    }
+    out.line(&format!("'{scope}': {}", released.outcome.replace('_', " ")));
+    if is_exclusive && ["absent", "expired"].contains(&released.outcome.as_str()) {
+        name_other_kinds(client, out, &scope).await;
     }
     Ok(Exit::Done)
+}
+
+/// How units of a semaphore or of a read/write lock are released.
+fn release_of(scope: &str, kind: &str, lock_id: &str, fence: Option<u64>) -> String {
+    let fence = fence.map_or_else(String::new, |fence| format!(" --fence {fence}"));
+    format!("release it with `towpath lock release '{scope}' --kind {kind} --lock-id '{lock_id}'{fence}`")
+}
+
+/// Says which other kinds of lock are held under a scope that has no exclusive one. It is only a remark: a kind that cannot be read is left out.
+async fn name_other_kinds(client: &Client, out: Output, scope: &str) {
+    for (kind, word, release_kind) in [("semaphore", "semaphore", "semaphore"), ("rw", "read/write lock", "read")] {
+        let query = LockKindQuery { kind: Some(kind.to_owned()) };
+        let found: Result<LockBody, _> = client.get(&routes::with_query(&routes::lock(scope), &query)).await;
+        if let Some(held) = found.ok().and_then(|lock| lock.holders.into_iter().next()) {
+            let release = release_of(scope, release_kind, &held.lock_id, Some(held.fence));
+            out.note(&format!("no exclusive lock '{scope}' is held, but a {word} of this name is, by '{}': {release}", held.lock_id));
+        }
+    }
 }
 
 /// Looks first, so that nothing is forced that has changed hands meanwhile.

@@ -1,5 +1,6 @@
 //! Batches between the wire's shapes and the library's words.
 
+use serde_json::json;
 use towpath::batches::{
     BadMessage, BatchError, BatchKey, BatcherName, FlightView, InvalidSettings, KnownBatcher, OpenBatchView, Pushed, Target,
 };
@@ -28,7 +29,9 @@ impl From<BatchError> for ApiError {
             BatchError::BadMessage(bad) => bad_message(&bad),
             BatchError::InvalidSettings(invalid) => invalid_settings(&invalid),
             BatchError::Rate { error, .. } => no_policy(&error, "rate.policy"),
-            BatchError::UnknownBatcher { .. } => Self::new(Code::BatcherNotFound, message).field("batcher"),
+            BatchError::UnknownBatcher { batcher } => {
+                Self::new(Code::BatcherNotFound, message).field("batcher").details(json!({ "batcher": batcher }))
+            }
             BatchError::Full { open, max, .. } => {
                 Self::new(Code::BatcherFull, message).details(serde_json::json!({ "open_messages": open, "limit": max }))
             }

@@ -22,7 +22,7 @@ pub struct ConfigBody {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetConfigBody {
-    /// The new value, any JSON.
+    /// The new value, a JSON object. Members of the present one that it lacks are removed.
     #[schema(value_type = Value)]
     pub value: Json,
     /// Only if the version still is this; otherwise 409 `config_conflict`.
