@@ -101,6 +101,7 @@ impl SqliteStore {
         let writer = Writer {
             conn: opened.writer,
             lock: opened.lock,
+            files: opened.files,
             clock: Arc::clone(&clock),
             memory,
             signals,

@@ -38,6 +38,7 @@ fn writer() -> Writer {
     Writer {
         conn: opened.writer,
         lock: None,
+        files: None,
         clock,
         memory,
         signals,
