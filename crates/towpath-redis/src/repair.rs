@@ -27,6 +27,7 @@ impl RedisStore {
     /// Looks at some calls of the functions that this process has to do with. A function without calls costs no message of its own.
     pub(crate) async fn repair(&self) -> Result<(), StoreError> {
         self.check_notifications().await?;
+        self.check_set_of_functions().await?;
         for some in self.partitions_in_use().chunks(FUNCTIONS_AT_ONCE) {
             let looks: Vec<Cmd> = some.iter().flat_map(|partition| look(partition)).collect();
             let found = self.shared.link.ask_apart(&looks).await;

@@ -24,7 +24,8 @@ impl RunFloor {
     /// Commits one entry to the journal of this run.
     pub async fn commit(&self, run: &str, entry: &str, header: &str) -> Result<(), FloorError> {
         let mut connection = self.connection.clone();
-        let script = self.script.key(format!("{{{run}}}:journal")).key(format!("{{{run}}}:run")).arg(entry).arg(header).clone();
+        let mut script = self.script.prepare_invoke();
+        script.key(format!("{{{run}}}:journal")).key(format!("{{{run}}}:run")).arg(entry).arg(header);
         let _fields: u64 = script.invoke_async(&mut connection).await?;
         Ok(())
     }
