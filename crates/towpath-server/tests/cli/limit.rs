@@ -5,6 +5,19 @@ use crate::support::Server;
 const RULE: &str = "per_minute=sliding_log:2/60s";
 
 #[test]
+fn a_call_that_waits_for_a_policy_that_does_not_exist_says_so() {
+    let server = Server::start();
+    server.run(&["limit", "put", "paced", "--policy", "calm", "--rule", "r=gcra:10/1s"]).exits(0);
+    server.run(&["functions", "define", "paced", "--rate", "calm"]).exits(0);
+    server.run(&["config", "set", r#"{"limit_policies":{}}"#]).exits(0);
+    let waiting = server.submit("paced", "{}", &[]);
+    server.run(&["calls", "show", &waiting]).exits(0).prints("waits because").prints("there is no policy 'calm'");
+    server.run(&["call", "paced", "--timeout", "1s"]).exits(4).says("there is no policy 'calm'");
+    server.run(&["limit", "put", "paced", "--policy", "calm", "--rule", "r=gcra:10/1s"]).exits(0);
+    assert!(!server.run(&["calls", "show", &waiting]).exits(0).stdout.contains("waits because"));
+}
+
+#[test]
 fn a_check_exits_0_while_there_is_room_and_4_when_there_is_none() {
     let server = Server::start();
     server.run(&["limit", "check", "mail", "--rule", RULE]).exits(0).prints("allowed: 1 more by 'per_minute'");
