@@ -31,6 +31,7 @@ impl RedisStore {
         if let Err(error) = self.repair_runs().await {
             tracing::debug!(%error, "ready runs were not checked; the next round does it");
         }
+        self.check_set_of_functions().await?;
         for some in self.partitions_in_use().chunks(FUNCTIONS_AT_ONCE) {
             let looks: Vec<Cmd> = some.iter().flat_map(|partition| look(partition)).collect();
             let found = self.shared.link.ask_apart(&looks).await;

@@ -279,6 +279,18 @@ async fn a_call_that_is_missing_in_every_set_is_put_back_by_repair() {
     assert_eq!(server.cli(&["ZCARD", &format!("towpath:deadlines:{TAG}")]).trim(), "1");
 }
 
+/// Repair alone reads here; no worker sends heartbeats.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_that_is_missing_in_the_set_of_all_functions_is_put_back_by_repair() {
+    let server = RedisServer::start();
+    let mut options = RedisOptions::parse(&server.url()).expect("a URL of a Redis");
+    options.timing = Timing { repair_every: Duration::from_millis(100), ..Timing::default() };
+    let store = RedisStore::open(options, Arc::new(towpath::SystemClock::new())).await.expect("the server is up");
+    store.define(definition("add")).await.expect("the server is up");
+    server.cli(&["DEL", "towpath:functions"]);
+    until("the function is back", SOON, || server.cli(&["SMEMBERS", "towpath:functions"]).trim() == "__global__\nadd");
+}
+
 /// A6.
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_that_name_nothing_are_removed_and_hold_up_no_timer() {

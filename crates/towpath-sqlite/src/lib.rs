@@ -18,7 +18,7 @@
 //!
 //! | room | what is in it |
 //! |---|---|
-//! | `open` | path, lock file, pragmas, migrations |
+//! | `open`, `files` | path, lock file, pragmas, migrations; whether the files are still there |
 //! | `writer` | the one thread that writes: takes what piled up, one transaction, one commit, then all answers |
 //! | `memory` | what the writer knows by heart: functions, workers, counts; rebuilt from the file whenever in doubt |
 //! | `rows` | records to columns and back |
@@ -33,6 +33,7 @@ mod batches;
 mod calls;
 mod claims;
 mod ears;
+mod files;
 pub mod floor;
 mod gone;
 mod inspect;

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags};
 use thiserror::Error;
 
+use crate::files::Files;
+
 /// "TOWP": tells a Towpath file from any other SQLite file.
 const APPLICATION_ID: i32 = 0x544F_5750;
 /// Forward only; a file is never edited after a release.
@@ -115,6 +117,7 @@ pub(crate) struct Opened {
     pub(crate) writer: Connection,
     pub(crate) readers: Option<Readers>,
     pub(crate) lock: Option<File>,
+    pub(crate) files: Option<Files>,
     pub(crate) name: String,
 }
 
@@ -141,7 +144,7 @@ fn open_memory() -> Result<Opened, OpenError> {
     let path = PathBuf::from(":memory:");
     let mut writer = Connection::open_in_memory().map_err(|cause| refused(&path, &cause))?;
     prepare(&mut writer, &path)?;
-    Ok(Opened { writer, readers: None, lock: None, name: "memory:".to_owned() })
+    Ok(Opened { writer, readers: None, lock: None, files: None, name: "memory:".to_owned() })
 }
 
 fn open_file(path: &Path, owner: &str) -> Result<Opened, OpenError> {
@@ -156,7 +159,7 @@ fn open_file(path: &Path, owner: &str) -> Result<Opened, OpenError> {
     prepare(&mut writer, path)?;
     let readers = Readers { for_work: open_reader(path)?, for_lists: open_reader(path)? };
     let name = format!("sqlite:{}", path.display());
-    Ok(Opened { writer, readers: Some(readers), lock: Some(lock), name })
+    Ok(Opened { writer, readers: Some(readers), lock: Some(lock), files: Some(Files::of(path)), name })
 }
 
 fn open_reader(path: &Path) -> Result<Connection, OpenError> {

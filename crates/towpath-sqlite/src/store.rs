@@ -100,6 +100,7 @@ impl SqliteStore {
         let writer = Writer {
             conn: opened.writer,
             lock: opened.lock,
+            files: opened.files,
             clock: Arc::clone(&clock),
             memory,
             signals,

@@ -23,6 +23,7 @@ use towpath_core::time::{Micros, Timestamp};
 use crate::calls;
 use crate::claims::{self, ParkedClaim};
 use crate::ears::Ears;
+use crate::files::Files;
 use crate::gone;
 use crate::inspect;
 use crate::jobs::{Job, job};
@@ -127,6 +128,8 @@ pub(crate) struct Writer {
     pub(crate) conn: Connection,
     /// Held, never read: dropping it lets the next process in.
     pub(crate) lock: Option<File>,
+    /// Where the files are, unless the store is in memory.
+    pub(crate) files: Option<Files>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) memory: Memory,
     pub(crate) signals: Signals,
@@ -277,6 +280,9 @@ impl Writer {
         if let Some(cause) = &self.broken {
             let refusal = StoreError::Unavailable(StoreTrouble::Broken(cause.clone()));
             return refuse(jobs, fresh, &refusal);
+        }
+        if let Some(cause) = self.files.as_ref().and_then(Files::removed) {
+            return refuse(jobs, fresh, &StoreError::Unavailable(StoreTrouble::Removed(cause)));
         }
         self.parked.retain(ParkedClaim::is_wanted);
         let mut claims = std::mem::take(&mut self.parked);

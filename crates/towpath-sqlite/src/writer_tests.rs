@@ -30,6 +30,7 @@ fn writer() -> Writer {
     Writer {
         conn: opened.writer,
         lock: None,
+        files: None,
         clock,
         memory,
         signals,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use towpath_core::clock::VirtualClock;
-use towpath_core::store::{Durability, InspectStore};
+use towpath_core::store::{Durability, InspectStore, StoreError, StoreTrouble};
 use towpath_sqlite::{Location, OpenError, OpenOptions, SqliteStore};
 
 fn open(path: &Path) -> Result<SqliteStore, OpenError> {
@@ -96,4 +96,45 @@ fn a_file_of_a_newer_version_is_refused_with_both_numbers() {
 /// A store that is dropped closes on its own thread; taking its lock is waiting for that.
 fn wait_for_lock(path: &Path) {
     fs::File::open(path.with_added_extension("lock")).unwrap().lock().unwrap();
+}
+
+/// What the store says to a write.
+async fn refusal(store: &SqliteStore) -> Option<String> {
+    match store.probe().await {
+        Ok(_) => None,
+        Err(StoreError::Unavailable(StoreTrouble::Removed(why))) => Some(why),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn a_store_whose_folder_was_removed_takes_nothing_more_and_says_what_to_do() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("data");
+    let store = open(&folder).unwrap();
+    assert_eq!(refusal(&store).await, None);
+    fs::remove_dir_all(&folder).unwrap();
+    let why = refusal(&store).await.unwrap();
+    assert!(why.contains("data/towpath.db was removed") && why.contains("/proc/") && why.contains("stop the process"), "{why}");
+    open(&folder).unwrap().close().await;
+    assert!(refusal(&store).await.is_some(), "another file of the name is not the store's");
+}
+
+#[tokio::test]
+async fn a_store_whose_log_was_removed_takes_nothing_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).unwrap();
+    fs::remove_file(folder.path().join("towpath.db-wal")).unwrap();
+    assert!(refusal(&store).await.unwrap().contains("towpath.db-wal was removed"));
+}
+
+#[tokio::test]
+async fn a_folder_that_was_moved_away_and_back_is_the_store_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (folder, elsewhere) = (scratch.path().join("data"), scratch.path().join("elsewhere"));
+    let store = open(&folder).unwrap();
+    fs::rename(&folder, &elsewhere).unwrap();
+    assert!(refusal(&store).await.is_some());
+    fs::rename(&elsewhere, &folder).unwrap();
+    assert_eq!(refusal(&store).await, None);
 }

@@ -163,7 +163,7 @@ pub fn store_error_code(error: &StoreError) -> &'static str {
     match error {
         StoreError::Unavailable(StoreTrouble::Full(_)) => "store_full",
         StoreError::Unavailable(StoreTrouble::ReadOnly(_)) => "store_readonly",
-        StoreError::Unavailable(StoreTrouble::Broken(_)) => "store_broken",
+        StoreError::Unavailable(StoreTrouble::Broken(_) | StoreTrouble::Removed(_)) => "store_broken",
         StoreError::Unavailable(StoreTrouble::NotDurable(_)) => "durability_not_reached",
         StoreError::Unavailable(StoreTrouble::BelowMinimum(_)) => "durability_below_minimum",
         StoreError::Unavailable(StoreTrouble::NotAllowed(_)) => "store_not_allowed",

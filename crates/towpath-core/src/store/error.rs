@@ -30,6 +30,8 @@ pub enum StoreTrouble {
     Closed,
     /// A write to disk failed in a way that leaves nothing to trust: the store takes nothing more until it is opened again.
     Broken(String),
+    /// The files of the store were removed or replaced while it was open: it takes nothing more until they are back; the text says what to do.
+    Removed(String),
     /// It was done, too few replicas confirmed it, and it was undone; the text says how many.
     NotDurable(String),
     /// The store keeps less than the operator asked for, so it takes no new work; the text says what to change.
@@ -53,7 +55,7 @@ impl fmt::Display for StoreTrouble {
             Self::BelowMinimum(cause) => {
                 write!(f, "{cause}; new work is taken again when that is done, and accepted work goes on meanwhile")
             }
-            Self::NotAllowed(cause) | Self::WrongType(cause) | Self::Other(cause) => f.write_str(cause),
+            Self::Removed(cause) | Self::NotAllowed(cause) | Self::WrongType(cause) | Self::Other(cause) => f.write_str(cause),
         }
     }
 }

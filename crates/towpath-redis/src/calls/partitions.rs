@@ -99,6 +99,24 @@ impl Partitions {
         }
     }
 
+    /// The partitions of functions that were known before this read and are not among those that it found.
+    pub(crate) fn missing(&self, read: u64, found: &QuickSet<&FunctionKey>) -> Vec<(FunctionKey, u16)> {
+        let functions = self.lock();
+        let mut missing = Vec::new();
+        for (function, shards) in &functions.by_key {
+            let Some(known) = shards.known.as_ref().filter(|known| known.since_read < read && !found.contains(function)) else { continue };
+            let others = known.partitions.keys().copied().filter(|shard| *shard > 0);
+            missing.extend(std::iter::once(0).chain(others).map(|shard| (function.clone(), shard)));
+        }
+        missing
+    }
+
+    /// How many functions are known.
+    pub(crate) fn count_known(&self) -> usize {
+        let functions = self.lock();
+        functions.by_key.values().filter(|shards| shards.known.is_some()).count()
+    }
+
     /// All partitions of the functions that are known, by scope, name and number.
     pub(crate) fn known(&self) -> Vec<(FunctionKey, u16)> {
         let functions = self.lock();

@@ -48,31 +48,65 @@ struct Seen {
 /// All checks of the content.
 pub(crate) async fn checks(link: &Link, options: &RedisOptions, local: &Arc<dyn Clock>) -> Result<Vec<Check>, StoreError> {
     let keys = &Keys::of(options);
-    let Some(functions) = functions(link, keys).await? else { return Ok(vec![Check::not_permitted("content", "SMEMBERS")]) };
     let clock = ServerClock::new(Arc::clone(local));
     clock.measure(link).await?;
-    let mut seen = Seen { functions: functions.len(), ..Seen::default() };
-    let names: BTreeSet<&FunctionName> = functions.iter().map(|function| &function.name).collect();
-    for name in names {
-        look_at_workers(link, name, clock.now(), &mut seen).await?;
-    }
-    for function in &functions {
-        look_at_stream(link, keys, function, &mut seen).await?;
-    }
-    let mut checks = vec![kinds::keys(link, options, &functions).await?];
-    checks.extend([registry(&seen), old_peers(&seen), streams(&seen), groups(&seen), pending(&seen), bodies(&seen)]);
+    let mut checks = Vec::new();
+    let functions = match functions(link, keys).await? {
+        Functions::Known(functions) => {
+            checks.extend(of_functions(link, keys, &functions, clock.now()).await?);
+            functions
+        }
+        Functions::NotPermitted => {
+            checks.push(Check::not_permitted("content", "SMEMBERS"));
+            Vec::new()
+        }
+        // The check of the kinds of keys names it.
+        Functions::Replaced => Vec::new(),
+    };
+    checks.insert(0, kinds::keys(link, options, &functions).await?);
     checks.push(past::records(link, keys, &functions).await?);
     checks.push(past::losses(link, keys, clock.now()).await?);
     Ok(checks)
 }
 
-async fn functions(link: &Link, keys: &Keys) -> Result<Option<Vec<FunctionKey>>, StoreError> {
-    let Some(members) = asked::<Vec<String>>(link, Cmd::new().arg("SMEMBERS").arg(keys.functions())).await? else { return Ok(None) };
-    let parsed = members.iter().take(FUNCTIONS_MAX).filter_map(|member| {
+/// The checks of what functions have in streams and sets of legacy peers.
+async fn of_functions(link: &Link, keys: &Keys, functions: &[FunctionKey], now: Timestamp) -> Result<[Check; 6], StoreError> {
+    let mut seen = Seen { functions: functions.len(), ..Seen::default() };
+    let names: BTreeSet<&FunctionName> = functions.iter().map(|function| &function.name).collect();
+    for name in names {
+        look_at_workers(link, name, now, &mut seen).await?;
+    }
+    for function in functions {
+        look_at_stream(link, keys, function, &mut seen).await?;
+    }
+    Ok([registry(&seen), old_peers(&seen), streams(&seen), groups(&seen), pending(&seen), bodies(&seen)])
+}
+
+/// The set of all functions, as far as it can be read.
+enum Functions {
+    Known(Vec<FunctionKey>),
+    NotPermitted,
+    /// The key is not a set.
+    Replaced,
+}
+
+async fn functions(link: &Link, keys: &Keys) -> Result<Functions, StoreError> {
+    let mut ask = Cmd::new();
+    ask.arg("SMEMBERS").arg(keys.functions());
+    let reply = link.ask_all(&[ask]).await?.pop().unwrap_or(Value::Nil);
+    match about::refusal(&reply) {
+        Some(refused) if about::is_about_rights(&refused) => return Ok(Functions::NotPermitted),
+        Some(refused) if refused.starts_with("WRONGTYPE") => return Ok(Functions::Replaced),
+        Some(refused) => return Err(trouble(format!("the Redis server refused it ({refused})"))),
+        None => {}
+    }
+    let members: Vec<Vec<u8>> = redis::from_redis_value(reply).unwrap_or_default();
+    let members = members.iter().filter_map(|member| std::str::from_utf8(member).ok());
+    let parsed = members.take(FUNCTIONS_MAX).filter_map(|member| {
         let (scope, name) = member.split_once('\n')?;
         Some(FunctionKey { scope: scope.parse().ok()?, name: name.parse().ok()? })
     });
-    Ok(Some(parsed.collect()))
+    Ok(Functions::Known(parsed.collect()))
 }
 
 /// Workers that are listed for a name: those that have not said for long that they are alive, and old ones.

@@ -1,5 +1,7 @@
 //! Keys that are not what they should be, and locks that would be held for ever. Of each server a first look at its keys, not all of them.
 
+use std::collections::BTreeSet;
+
 use redis::{Cmd, Value};
 use towpath_core::names::FunctionKey;
 use towpath_core::store::StoreError;
@@ -29,16 +31,19 @@ pub(crate) async fn keys(link: &Link, options: &RedisOptions, functions: &[Funct
             }
         }
     }
+    // A look at some keys may miss those that all functions need.
+    looked_at.extend(of_all(keys));
+    let looked_at: BTreeSet<String> = looked_at.into_iter().collect();
     let expected = looked_at.into_iter().filter_map(|key| kind_of(keys.prefix(), &key).map(|kind| (key, kind)));
     let expected: Vec<(String, &[&str])> = expected.collect();
     let ask: Vec<Cmd> = expected.iter().map(|(key, _)| command(&["TYPE", key])).collect();
-    let (mut found, looked_at) = (Vec::new(), expected.len());
+    let (mut found, mut looked_at) = (Vec::new(), 0);
     for ((key, expected), reply) in expected.iter().zip(link.ask_all(&ask).await?) {
         if about::refusal(&reply).is_some_and(|refused| about::is_about_rights(&refused)) {
             return Ok(Check::not_permitted(NAME, "TYPE"));
         }
         let kind = value::text(&reply).unwrap_or("none");
-        // One that has gone meanwhile is none.
+        looked_at += usize::from(kind != "none");
         if kind != "none" && !expected.contains(&kind) {
             found.push(format!("{key} is a {kind} and should be a {}", expected[0]));
         }
@@ -69,12 +74,15 @@ pub(crate) async fn locks(link: &Link) -> Result<Check, StoreError> {
 }
 
 fn of_functions(keys: &Keys, functions: &[FunctionKey]) -> Vec<String> {
-    let of_all = [keys.functions(), keys.workers(), keys.heartbeats(), keys.format(), keys.config()];
     let of_each = functions.iter().flat_map(|function| {
         let of = keys.function(function);
         [of.stream, of.calls, of.queue, of.running, of.delayed, of.deadlines, of.dead, of.parked, of.exported, of.buckets, of.workers]
     });
-    of_all.into_iter().chain(of_each).collect()
+    of_each.collect()
+}
+
+fn of_all(keys: &Keys) -> [String; 5] {
+    [keys.functions(), keys.workers(), keys.heartbeats(), keys.format(), keys.config()]
 }
 
 /// Some keys that match; `None` when this user must not look.

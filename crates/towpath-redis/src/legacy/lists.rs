@@ -103,17 +103,21 @@ impl RedisStore {
 
     /// The names of workers' hashes. A user of its own has only the printed rights, and going through all keys is not among them.
     async fn names_of_metas(&self) -> Result<Vec<Vec<u8>>, StoreError> {
-        const PATTERN: &str = "function:meta:*";
+        self.some_key_names("function:meta:*").await
+    }
+
+    /// The names of keys of a pattern, as far as a search of [`PAGES_MAX`] pages finds them. None for a user of its own.
+    pub(crate) async fn some_key_names(&self, pattern: &str) -> Result<Vec<Vec<u8>>, StoreError> {
         if self.shared.options.username.as_ref().is_some_and(|user| user != "default") {
             return Ok(Vec::new());
         }
         if self.shared.link.is_cluster() {
-            return Ok(self.shared.link.key_names(PATTERN).await?.unwrap_or_default());
+            return Ok(self.shared.link.key_names(pattern).await?.unwrap_or_default());
         }
         let (mut names, mut cursor) = (Vec::new(), 0_u64);
         for _page in 0..PAGES_MAX {
             let mut scan = Cmd::new();
-            scan.arg("SCAN").arg(cursor).arg("MATCH").arg(PATTERN).arg("COUNT").arg(1_000);
+            scan.arg("SCAN").arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1_000);
             let reply = self.shared.link.ask_all(&[scan]).await?.pop().unwrap_or(Value::Nil);
             let Value::Array(parts) = reply else { break };
             cursor = parts.first().and_then(value::text).and_then(|cursor| cursor.parse().ok()).unwrap_or_default();

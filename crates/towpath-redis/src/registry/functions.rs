@@ -314,6 +314,7 @@ impl RedisStore {
                 None => self.shared.pass_over(&set, &member, "no function has such a name; SREM removes it"),
             }
         }
+        members.extend(self.put_back(reading, &members).await?);
         members.sort();
         // It would keep the partitions of functions that are gone.
         self.shared.claims.forget_list();
@@ -363,7 +364,11 @@ impl RedisStore {
     pub(crate) async fn look_for_functions(&self) -> Result<(), StoreError> {
         let latest = (self.shared.now() + CLOCK_SET_BACK).as_millis().saturating_mul(1_000).to_string();
         let mut ask = Vec::new();
-        for function in self.functions_in_set().await? {
+        let mut functions = self.functions_in_set().await?;
+        if functions.is_empty() && self.search_definitions().await? {
+            functions = self.functions_in_set().await?;
+        }
+        for function in functions {
             let keys = self.shared.keys.function(&function);
             ask.push(command("HEXISTS", &[keys.definition.as_str(), "definition"]));
             ask.push(command("ZREVRANGEBYSCORE", &[keys.queue.as_str(), latest.as_str(), "-inf", "WITHSCORES", "LIMIT", "0", "1"]));

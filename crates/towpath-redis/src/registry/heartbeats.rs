@@ -1,7 +1,8 @@
 //! How workers say that they live, as cheaply as possible: most of the time nothing else happens.
 //!
 //! A heartbeat counts from the moment it stands in the one sorted set of all workers. What old callers read, one hash per function, is
-//! brought up to date with every second one; all the rest is said again now and then, in case somebody took it away.
+//! brought up to date with every second one, as is the set of all functions; all the rest is said again now and then, in case another program
+//! took it away.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -128,11 +129,16 @@ impl RedisStore {
         Ok(heard)
     }
 
-    /// Brings the hashes up to date that old callers read. One that is gone may mean that more is: then everything is said again.
+    /// Brings the hashes up to date that old callers read, and the set of all functions. If one of them was gone, more may be: then everything is
+    /// said again.
     async fn tell_old_callers(&self, worker: &WorkerId, record: &WorkerRecord, now: Timestamp) -> Result<Heartbeat, StoreError> {
-        let tell: Vec<_> = record.offers.iter().map(|offer| Served { worker, function: &offer.function }.live(now)).collect();
-        let mut one_was_gone = false;
-        for was_gone in self.shared.link.insist(&tell).await? {
+        let list = (!record.offers.is_empty()).then(|| self.list_again(&record.offers));
+        let live = record.offers.iter().map(|offer| Served { worker, function: &offer.function }.live(now));
+        let tell: Vec<_> = live.chain(list).collect();
+        let mut replies = self.shared.link.insist(&tell).await?;
+        let listed = replies.split_off(record.offers.len());
+        let mut one_was_gone = self.number_listed(listed)? > 0;
+        for was_gone in replies {
             match read::<bool>(was_gone) {
                 // Another program keeps something else there; registering has warned of it.
                 Err(StoreError::Unavailable(StoreTrouble::WrongType(_))) => {}
@@ -171,9 +177,25 @@ impl RedisStore {
             let definition: Option<Vec<u8>> = next(&mut replies)?;
             let Some(definition) = definition else { return Ok(None) };
             definitions.push(definition);
-            let (_listed, _heard, _offered): (Value, Value, Value) = (next(&mut replies)?, next(&mut replies)?, next(&mut replies)?);
+            self.number_listed(replies.next())?;
+            let (_heard, _offered): (Value, Value) = (next(&mut replies)?, next(&mut replies)?);
         }
         Ok(Some(definitions))
+    }
+
+    /// Puts functions into the set of all functions.
+    fn list_again(&self, offers: &[OfferRecord]) -> redis::Cmd {
+        let mut list = command("SADD", &[self.shared.keys.functions()]);
+        for offer in offers {
+            list.arg(shard_member(&offer.function, 0));
+        }
+        list
+    }
+
+    /// How many functions were missing in the set. A set that another program has replaced keeps no worker from saying the rest.
+    fn number_listed(&self, replies: impl IntoIterator<Item = Value>) -> Result<u64, StoreError> {
+        let listed = replies.into_iter().map(|reply| self.shared.or_pass_over(&self.shared.keys.functions(), read::<u64>(reply), 0));
+        listed.sum()
     }
 
     fn offer_again(&self, worker: &WorkerId, offer: &OfferRecord, shard: u16, now: Timestamp) -> [redis::Cmd; 4] {

@@ -3,6 +3,7 @@
 //! | room | what it does |
 //! |---|---|
 //! | `functions` | definitions: made known, looked at, forgotten |
+//! | `lost` | functions that are missing in the set of all functions, and put back |
 //! | `workers` | workers: they come, leave, fall silent |
 //! | `heartbeats` | how they say that they live |
 //! | `config` | the shared configuration |
@@ -11,6 +12,7 @@
 mod config;
 pub(crate) mod functions;
 mod heartbeats;
+mod lost;
 pub(crate) mod reply;
 mod scripts;
 #[cfg(test)]

@@ -224,6 +224,7 @@ fn facts(call: &CallDetail) -> Vec<(&'static str, String)> {
         call.ended_at
             .map(|at| ("ended", format!("{}, {} after it was submitted", words::instant(at), words::between(call.submitted_at, at)))),
     );
+    facts.extend(call.waits_because.clone().map(|why| ("waits because", why)));
     facts.extend(call.worker_id.clone().map(|id| ("worker", id)));
     facts.extend(call.depth.filter(|depth| *depth > 0).map(|depth| ("depth", depth.to_string())));
     facts.extend(call.parent_call_id.clone().map(|id| ("called by", id)));

@@ -67,6 +67,7 @@ fn failure_of(detail: &CallDetail) -> Failure {
                 }
                 false => ("a worker", format!("see who serves it with `towpath functions show {name}`, or give it longer with --timeout")),
             };
+            let hint = detail.waits_because.clone().unwrap_or(hint);
             let message = format!("call {id} of '{name}' was still waiting for {waited_for} at its deadline");
             let failure = Failure::new(Exit::NotNow, "call_timed_out", message).hint(hint);
             let failure = failure.details(&json!({ "call_id": id, "phase": "queued" }));

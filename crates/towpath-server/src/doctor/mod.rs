@@ -10,6 +10,7 @@ mod wiring;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Mutex;
 use towpath::Towpath;
@@ -19,6 +20,9 @@ use crate::settings::Settings;
 
 pub use finding::{Finding, Level};
 use folder::Place;
+
+/// A store that takes longer than this to write is not fit.
+const WRITE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// What was seen of a store.
 #[derive(Debug)]
@@ -86,10 +90,21 @@ impl Doctor {
         if with_store {
             examined = examine_holding(&self.store, self.durability, Arc::clone(&one_at_a_time)).await;
             examined.findings.insert(0, self.listen.clone());
+            examined.findings.extend(takes_nothing(towpath).await);
         }
         examined.findings.extend(wiring::check(towpath).await);
         examined
     }
+}
+
+/// Whether the open store refuses a write, and why.
+async fn takes_nothing(towpath: &Towpath) -> Option<Finding> {
+    let refused = match tokio::time::timeout(WRITE_TIME_MAX, towpath.store().probe()).await {
+        Ok(Ok(_)) => return None,
+        Ok(Err(error)) => error.to_string(),
+        Err(_elapsed) => format!("a probe write took longer than {} seconds", WRITE_TIME_MAX.as_secs()),
+    };
+    Some(Finding::fail("store", refused, "the server accepts nothing until this is mended; do what the message says, or look at the server's log"))
 }
 
 /// The listen address against the keys, as a server judges it when it starts.
@@ -111,7 +126,6 @@ pub fn listen(addr: SocketAddr, settings: &Settings) -> Finding {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::time::Duration;
 
     use futures_util::poll;
 

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use towpath::{Answered, CallError, NewCall, SubmittedCall, TimeoutRetries, Wait};
+use towpath::{Answered, CallError, FunctionKey, NewCall, Phase, SubmittedCall, TimeoutRetries, Wait};
 use towpath_core::call::CallState;
 use towpath_core::names::CallId;
 use towpath_core::store::{Cancelled, Durability};
@@ -16,7 +16,7 @@ use super::error::{ApiError, call_not_found};
 use super::extract::{OptionalJsonBody, PathText, Query};
 use super::nested::Nested;
 use super::wire::calls::{CallAccepted, CallAnswer, CallBody, CallDetail, CallList, CallQuery, CancelAnswer, WaitQuery};
-use super::{bounds, convert};
+use super::{bounds, convert, waits};
 
 /// Call a function and wait for its answer
 ///
@@ -59,7 +59,9 @@ pub(crate) async fn call(
             () = patience(&app, until) => return Ok(taken.accepted(&app).await?.into_response()),
             () = app.drain().given_up() => return Err(given_up(&taken.call_id)),
         };
-        retries.after(error).map_err(|error| taken.ended_badly(error))?;
+        if let Err(error) = retries.after(error) {
+            return Err(taken.ended_badly(&app, &call.function, error).await);
+        }
         // A caller whose time is over in the pause gets the call that timed out.
         tokio::select! {
             () = app.clock().sleep_until(app.clock().now() + TimeoutRetries::PAUSE) => {}
@@ -115,9 +117,14 @@ impl Taken {
     }
 
     /// The end of a call without an answer, as an error for the caller that waited for it.
-    fn ended_badly(&self, error: CallError) -> ApiError {
+    async fn ended_badly(&self, app: &App, function: &FunctionKey, error: CallError) -> ApiError {
         match error {
             CallError::Store { error, .. } => ApiError::from(error).after_submit(&self.call_id),
+            CallError::TimedOut { phase: Phase::Queued, .. } => {
+                // Why it waited is a help; without it the error says enough.
+                let why = waits::of_function(app, function).await.ok().flatten();
+                why.into_iter().fold(ApiError::from(error), |error, why| error.hint(why))
+            }
             ended => ApiError::from(ended),
         }
     }
@@ -196,7 +203,12 @@ pub(crate) async fn show(
             () = app.drain().begun() => app.store().call(&call_id).await?,
         }
     };
-    view.map(|view| Json(CallDetail::from(&view))).ok_or_else(|| call_not_found(&call_id))
+    let view = view.ok_or_else(|| call_not_found(&call_id))?;
+    let mut detail = CallDetail::from(&view);
+    if matches!(view.call.state, CallState::Queued | CallState::Expired) {
+        detail.waits_because = waits::of_function(&app, &view.request.function).await?;
+    }
+    Ok(Json(detail))
 }
 
 /// List calls, newest first

@@ -109,7 +109,7 @@ codes! {
     NoWorkers "no_workers" SERVICE_UNAVAILABLE None "No healthy worker serves the function, and the caller did not want to wait." "Start a worker.";
     StoreUnavailable "store_unavailable" SERVICE_UNAVAILABLE None "The store did not take it." "Try again after `Retry-After` seconds.";
     StoreReadonly "store_readonly" SERVICE_UNAVAILABLE None "The data folder cannot be written." "Make it writable; work goes on by itself.";
-    StoreBroken "store_broken" SERVICE_UNAVAILABLE None "A write to disk failed; the server stops." "Check the disk, then start the server again.";
+    StoreBroken "store_broken" SERVICE_UNAVAILABLE None "A write to disk failed, and the server stops; or the files of the store were removed, and it takes nothing more." "`message` says which: check the disk, or put the files back; then start the server again.";
     StoreWrongType "store_wrong_type" SERVICE_UNAVAILABLE None "A key of the store holds something that is not Towpath's." "Rename or delete the key that `message` names; other functions go on.";
     DurabilityBelowMinimum "durability_below_minimum" SERVICE_UNAVAILABLE None "The store keeps less than the operator asked for (`--durability`), so it takes no new calls, messages or locks. Accepted work goes on." "`message` says what to set on the store; work is taken again within 5 seconds after that.";
     OverloadedServer "overloaded_server" SERVICE_UNAVAILABLE None "The server has as many requests or connections as it takes." "Try again after `Retry-After` seconds.";

@@ -239,7 +239,7 @@ impl From<StoreError> for ApiError {
         let code = match &error {
             StoreError::Unavailable(StoreTrouble::Full(_)) => Code::StoreFull,
             StoreError::Unavailable(StoreTrouble::ReadOnly(_)) => Code::StoreReadonly,
-            StoreError::Unavailable(StoreTrouble::Broken(_)) => Code::StoreBroken,
+            StoreError::Unavailable(StoreTrouble::Broken(_) | StoreTrouble::Removed(_)) => Code::StoreBroken,
             StoreError::Unavailable(StoreTrouble::NotDurable(_)) => Code::DurabilityNotReached,
             StoreError::Unavailable(StoreTrouble::BelowMinimum(_)) => Code::DurabilityBelowMinimum,
             StoreError::Unavailable(StoreTrouble::NotAllowed(_)) => Code::StoreNotAllowed,

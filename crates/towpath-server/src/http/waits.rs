@@ -52,6 +52,21 @@ fn of_policy(kind: &str, name: String, scope: &LimitScope, policy: &RuleName, wa
     }
 }
 
+/// Why calls of a function wait although a worker may be there, and what to do.
+pub(super) async fn of_function(app: &App, function: &FunctionKey) -> Result<Option<String>, ApiError> {
+    let Some(view) = app.store().find(function, app.clock().now()).await? else { return Ok(None) };
+    let Some(rate) = &view.definition.limits.rate else { return Ok(None) };
+    let Ok(scope) = rate.scope_of(function) else { return Ok(None) };
+    let is_missing = is_missing(app, &scope, &rate.policy).await?;
+    Ok(is_missing.then(|| no_policy(rate.policy.as_str(), scope.as_str())))
+}
+
+fn no_policy(policy: &str, scope: &str) -> String {
+    format!(
+        "there is no policy '{policy}', neither of scope '{scope}' nor for all: keep one with `towpath limit put '{scope}' --policy '{policy}' --rule r=gcra:10/1s`"
+    )
+}
+
 async fn of_batcher(app: &App, known: &KnownBatcher, functions: &[FunctionView]) -> Result<Vec<WaitBody>, ApiError> {
     let mut waits = Vec::new();
     if let Some(Target::Function { name, .. }) = &known.settings.target {
@@ -91,9 +106,7 @@ pub(super) fn problem(wait: &WaitBody) -> Option<String> {
         (Some(function), _, _) => {
             format!("the function '{function}' is not known: start a worker that serves it, or give the batcher another target")
         }
-        (None, Some(policy), Some(scope)) => format!(
-            "there is no policy '{policy}', neither of scope '{scope}' nor for all: keep one with `towpath limit put '{scope}' --policy '{policy}' --rule r=gcra:10/1s`"
-        ),
+        (None, Some(policy), Some(scope)) => no_policy(policy, scope),
         _ => return None,
     };
     (count > 0).then(|| format!("{count} {what} of '{name}' {waits} because {why}"))

@@ -168,6 +168,55 @@ fn functions_and_policies_that_are_named_and_missing_are_failures_on_both_stores
     }
 }
 
+/// The verdicts of one check.
+fn levels(report: &Value, check: &str) -> Vec<String> {
+    let checks = report["checks"].as_array().unwrap().iter().filter(|finding| finding["check"] == check);
+    checks.map(|finding| finding["level"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_store_that_is_named_beside_its_server_is_judged_as_the_server_judges_it() {
+    let server = Server::start();
+    server.run(&["batch", "settings", "orders", "--set", r#"key=["customer"]"#, "--set", r#"target={"function":"nowhere"}"#]).exits(0);
+    for arguments in [&["doctor", "--json"][..], &["doctor", "--json", "--store", "sqlite:.towpath"]] {
+        let report = server.run(arguments).exits(2).json();
+        assert_eq!(levels(&report, "batches"), ["fail"], "one verdict: {report}");
+    }
+}
+
+#[test]
+fn a_server_that_does_not_say_which_store_it_has_leaves_it_open_what_a_power_cut_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_with(folder, &["serve", "--store", "memory:", "--listen", "127.0.0.1:0", "--api-key", "key-one"]);
+    let report = server.run(&["doctor", "--json"]).exits(2).json();
+    assert_eq!(finding(&report, "server")["level"], "fail", "{report}");
+    assert!(report["power_cut"].as_str().unwrap().starts_with("not known"), "{report}");
+}
+
+#[test]
+fn a_store_that_cannot_be_opened_leaves_it_open_what_a_power_cut_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("notes.db"), "of another program, and long enough to be looked at").unwrap();
+    let mut command = towpath(folder.path());
+    command.args(["doctor", "--json", "--server", "http://127.0.0.1:1", "--data", "notes.db"]);
+    let report = run(command).exits(2).json();
+    assert_eq!(finding(&report, "store")["level"], "fail", "{report}");
+    assert!(report["power_cut"].as_str().unwrap().starts_with("not known"), "{report}");
+}
+
+#[test]
+fn a_server_whose_folder_was_removed_accepts_nothing_and_the_doctor_says_so() {
+    let server = Server::start();
+    server.run(&["functions", "define", "orphan"]).exits(0);
+    std::fs::remove_dir_all(server.path(".towpath")).unwrap();
+    server.run(&["call", "orphan", "--detach"]).exits(7).says("was removed or replaced");
+    let report = server.run(&["doctor", "--json"]).exits(2).json();
+    assert_eq!(levels(&report, "store"), ["fail"], "{report}");
+    assert!(finding(&report, "store")["message"].as_str().unwrap().contains("was removed or replaced"), "{report}");
+    assert!(report["power_cut"].as_str().unwrap().starts_with("not known"), "{report}");
+    assert!(server.path(".towpath").symlink_metadata().is_err(), "nothing makes it again");
+}
+
 #[test]
 fn without_a_server_names_that_lead_nowhere_are_found_in_the_store() {
     let server = Server::start();

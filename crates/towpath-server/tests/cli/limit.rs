@@ -1,8 +1,26 @@
 //! `towpath limit`: exit codes and output that a script can rely on.
 
-use crate::support::Server;
+use crate::support::{Server, wait_for};
 
 const RULE: &str = "per_minute=sliding_log:2/60s";
+
+#[test]
+fn a_call_that_waits_for_a_policy_that_does_not_exist_says_so() {
+    let server = Server::start();
+    server.run(&["limit", "put", "paced", "--policy", "calm", "--rule", "r=gcra:10/1s"]).exits(0);
+    server.run(&["functions", "define", "paced", "--rate", "calm"]).exits(0);
+    server.run(&["config", "set", r#"{"limit_policies":{}}"#]).exits(0);
+    let waiting = server.submit("paced", "{}", &[]);
+    // The server remembers policies for a moment.
+    let shown = wait_for("the server to notice", || {
+        let shown = server.run(&["calls", "show", &waiting]).exits(0);
+        shown.stdout.contains("waits because").then_some(shown)
+    });
+    shown.prints("there is no policy 'calm'");
+    server.run(&["call", "paced", "--timeout", "1s"]).exits(4).says("there is no policy 'calm'");
+    server.run(&["limit", "put", "paced", "--policy", "calm", "--rule", "r=gcra:10/1s"]).exits(0);
+    assert_eq!(server.call(&waiting)["waits_because"], serde_json::Value::Null);
+}
 
 #[test]
 fn a_check_exits_0_while_there_is_room_and_4_when_there_is_none() {

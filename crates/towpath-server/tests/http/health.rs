@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use crate::support::server;
+use towpath_server::settings::Settings;
+
+use crate::support::{server, server_with, settings};
 
 #[tokio::test]
 async fn a_fresh_server_is_alive_ready_and_well() {
@@ -14,6 +16,20 @@ async fn a_fresh_server_is_alive_ready_and_well() {
     let page = server.get("/").await;
     assert!(page.text.contains("/openapi.json"), "{}", page.text);
     assert_eq!(page.headers["content-type"], "text/plain; charset=utf-8");
+}
+
+#[tokio::test]
+async fn a_server_whose_files_were_removed_is_not_ready_and_takes_nothing_more() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("data");
+    let server = server_with(Settings { store: format!("sqlite:{}", folder.display()), ..settings() }).await;
+    server.put("/v1/functions/add", json!({})).await.with(200);
+    std::fs::remove_dir_all(&folder).unwrap();
+    let refused = server.post("/v1/functions/add/calls", json!({})).await.error(503, "store_broken");
+    assert!(refused["message"].as_str().unwrap().contains("was removed or replaced"), "{refused}");
+    assert_eq!(refused["effect"], "none");
+    server.get("/readyz").await.error(503, "store_broken");
+    assert_eq!(server.get("/healthz").await.text, "ok\n", "it goes on, so that the open files can be copied");
 }
 
 #[tokio::test]

@@ -53,10 +53,15 @@ async fn a_rate_whose_policy_is_not_there_is_refused_and_one_that_is_removed_is_
     let health = server.get("/v1/health").await.with(200);
     let wait = |kind: &str, waiting: u64| json!({ "kind": kind, "name": "send", "reason": "policy_not_found", "policy": "calm", "scope": "send", "waiting": waiting });
     assert_eq!(health["waits"], json!([wait("function", 1), wait("batcher", 0)]));
+    let why = server.get("/v1/calls/s-1").await.with(200)["waits_because"].clone();
+    assert!(why.as_str().unwrap().starts_with("there is no policy 'calm'"), "{why}");
+    let timed_out = server.post("/v1/functions/send/call", json!({ "timeout_ms": 50 })).await.error(504, "call_timed_out");
+    assert_eq!(timed_out["hint"], why, "{timed_out}");
     let problem = health["problems"][0].as_str().unwrap();
     assert!(problem.starts_with("1 call of 'send' waits because there is no policy 'calm'"), "{problem}");
     put(&server, "send", "sliding_log", 2, 3_600_000).await;
     assert_eq!(worker.claim_one().await["call_id"], "s-1");
+    assert_eq!(server.get("/v1/calls/s-1").await.with(200)["waits_because"], Value::Null);
     assert_eq!(server.get("/v1/health").await.with(200)["waits"], json!([]));
 }
 

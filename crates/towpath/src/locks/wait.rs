@@ -97,7 +97,8 @@ fn is_hopeless(error: &StoreError) -> bool {
     match error {
         StoreError::Corrupt(_) => true,
         StoreError::Unavailable(trouble) => {
-            matches!(trouble, StoreTrouble::Closed | StoreTrouble::Broken(_) | StoreTrouble::NotAllowed(_) | StoreTrouble::NotDurable(_))
+            use StoreTrouble::{Broken, Closed, NotAllowed, NotDurable, Removed};
+            matches!(trouble, Closed | Broken(_) | Removed(_) | NotAllowed(_) | NotDurable(_))
         }
         StoreError::Unknown(_) => false,
     }

@@ -1,8 +1,10 @@
 //! Parameter definitions: a flat list of names and types. Checked by looking at the top level only, without building a tree.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use towpath_core::payload::Payload;
@@ -130,7 +132,7 @@ impl Type {
             Self::Object => first == Some(b'{'),
             Self::Array => first == Some(b'['),
             Self::Boolean => matches!(first, Some(b't' | b'f')),
-            Self::Number => is_number(first),
+            Self::Number => is_number(first) && is_finite(json),
             Self::Integer => is_number(first) && is_whole(json),
         }
     }
@@ -152,6 +154,11 @@ fn is_number(first: Option<u8>) -> bool {
     first.is_some_and(|byte| byte == b'-' || byte.is_ascii_digit())
 }
 
+/// `1e400` is JSON, and no number for most readers of JSON.
+fn is_finite(number: &str) -> bool {
+    number.parse::<f64>().is_ok_and(f64::is_finite)
+}
+
 /// `1.0` and `1e3` are whole numbers, as in JSON Schema.
 fn is_whole(number: &str) -> bool {
     if !number.contains(['.', 'e', 'E']) {
@@ -169,12 +176,50 @@ fn members(params: &Payload) -> Result<Members<'_>, ParamProblem> {
     if is_null(raw) {
         return Ok(Members::new()); // a call without params
     }
-    serde_json::from_str(raw.get()).map_err(|error| {
+    let read: Read<'_> = serde_json::from_str(raw.get()).map_err(|error| {
         if raw.get().starts_with('{') {
             return unreadable(&error);
         }
         ParamProblem { parameter: String::new(), expected: "an object".to_owned(), got: describe_raw(raw) }
-    })
+    })?;
+    match read.repeated {
+        None => Ok(read.members),
+        Some(parameter) => Err(ParamProblem { parameter, expected: "one value".to_owned(), got: "several".to_owned() }),
+    }
+}
+
+/// Members as they are read. Readers of JSON disagree on which of two members of one name counts.
+#[derive(Default)]
+struct Read<'a> {
+    members: Members<'a>,
+    /// A name that stands there more than once.
+    repeated: Option<String>,
+}
+
+impl<'a> Deserialize<'a> for Read<'a> {
+    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfObject;
+        impl<'a> Visitor<'a> for OfObject {
+            type Value = Read<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+                let mut read = Read::default();
+                while let Some((name, value)) = object.next_entry::<String, &'a RawValue>()? {
+                    if read.members.contains_key(&name) {
+                        read.repeated.get_or_insert(name);
+                    } else {
+                        read.members.insert(name, value);
+                    }
+                }
+                Ok(read)
+            }
+        }
+        deserializer.deserialize_map(OfObject)
+    }
 }
 
 fn describe_raw(value: &RawValue) -> String {
@@ -244,6 +289,16 @@ mod tests {
             ["parameter 'a': expected a number, got nothing", "parameter 'b': expected an object, got a string of 6 characters"]
         );
         assert_eq!(check(definitions, "[1,2]"), ["expected an object, got an array of 2 items"]);
+    }
+
+    #[test]
+    fn a_parameter_that_stands_there_twice_and_a_number_out_of_range_are_refused() {
+        let definitions = r#"[{"name":"a","type":"number"},{"name":"b"}]"#;
+        assert_eq!(check(definitions, r#"{"a":1,"b":2,"a":2}"#), ["parameter 'a': expected one value, got several"]);
+        assert_eq!(check(definitions, r#"{"z":1,"z":2}"#), ["parameter 'z': expected one value, got several"]);
+        let out_of_range = check(definitions, r#"{"a":-1e400}"#);
+        assert!(out_of_range[0].starts_with("parameter 'a': expected a number, got") && out_of_range.len() == 1, "{out_of_range:?}");
+        assert!(check(definitions, r#"{"a":1e300,"b":1e400}"#).is_empty(), "what takes anything stays as it came");
     }
 
     #[test]

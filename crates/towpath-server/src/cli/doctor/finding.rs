@@ -1,5 +1,7 @@
 //! The doctor's report: all findings, as people or programs read them.
 
+use std::collections::HashSet;
+
 use clap::builder::styling::{AnsiColor, Style};
 use serde::Serialize;
 use towpath_server::doctor::{Finding, Level};
@@ -18,7 +20,11 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(power_cut: &'static str, checks: Vec<Finding>) -> Self {
+    /// One verdict per check: where something is wrong, that part of it is fine is left out.
+    pub(crate) fn new(power_cut: &'static str, mut checks: Vec<Finding>) -> Self {
+        let is_wrong = |finding: &&Finding| matches!(finding.level, Level::Warn | Level::Fail);
+        let wrong: HashSet<String> = checks.iter().filter(is_wrong).map(|finding| finding.check.clone()).collect();
+        checks.retain(|finding| finding.level != Level::Ok || !wrong.contains(&finding.check));
         let status = match worst(&checks) {
             Level::Ok | Level::Info => "ok",
             Level::Warn => "warnings",
@@ -68,6 +74,13 @@ fn label(level: Level) -> (&'static str, Style) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_check_that_found_something_wrong_is_not_also_fine() {
+        let findings = vec![Finding::ok("a", ""), Finding::fail("a", "", ""), Finding::info("a", "", ""), Finding::ok("b", "")];
+        let levels: Vec<Level> = Report::new("", findings).checks.iter().map(|finding| finding.level).collect();
+        assert_eq!(levels, [Level::Fail, Level::Info, Level::Ok]);
+    }
 
     #[test]
     fn the_worst_finding_decides_the_exit_code() {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::Args;
 use towpath_core::store::Durability;
 use towpath_server::doctor::folder::Place;
-use towpath_server::doctor::{Examined, Finding};
+use towpath_server::doctor::{Examined, Finding, Level};
 use towpath_server::http::wire::health::HealthBody;
 use towpath_server::settings::store::{StoreChoice, StoreSource};
 use towpath_server::settings::{LISTEN_DEFAULT, Settings};
@@ -64,10 +64,11 @@ pub(crate) async fn run(globals: &Globals, out: Output, args: DoctorArgs) -> Res
         return acl::print_acl(out, &choice.url, &args.user);
     }
     let client = Client::to_server(globals)?;
-    let Checked { mut findings, health } = server::check(&client, globals.server != DEFAULT_SERVER).await;
-    // A server that answers knows its own store. A store that was named is looked at in any case.
-    let asks_server = health.is_some() && choice.source != StoreSource::Argument;
-    let looked = match if asks_server { look_by_server(&client, health.as_ref()).await } else { None } {
+    let Checked { mut findings, health, refused } = server::check(&client, globals.server != DEFAULT_SERVER).await;
+    // A server that answers knows its own store, unless it wants a key. A store that was named is looked at in any case.
+    let is_named = choice.source == StoreSource::Argument;
+    let asks_server = !is_named && (health.is_some() || refused.is_some_and(|status| ![401, 403].contains(&status)));
+    let mut looked = match if asks_server { look_by_server(&client, health.as_ref()).await } else { None } {
         Some(mut looked) => {
             if args.listen.is_some() {
                 looked.findings.retain(|finding| finding.check != "listen");
@@ -78,16 +79,21 @@ pub(crate) async fn run(globals: &Globals, out: Output, args: DoctorArgs) -> Res
         None => {
             findings.push(open_door(globals, &args)?);
             findings.push(Finding::ok("choice", format!("{}: {}", choice.shown(), choice.source)));
-            look_here(globals, &choice, health.is_some()).await
+            look_here(globals, &choice, health.is_some().then_some(&client)).await
         }
     };
-    findings.extend(looked.findings);
+    let is_known = looked.is_open() && (is_named || refused.is_none());
+    findings.append(&mut looked.findings);
     let health = health.or(looked.health);
     let durability = looked.durability.or_else(|| health.and_then(|health| health.durability.parse().ok()));
-    let report = Report::new(power_cut(durability, &looked.store), findings);
+    let power_cut = if is_known { power_cut(durability, &looked.store) } else { NOT_KNOWN };
+    let report = Report::new(power_cut, findings);
     report.show(out);
     Ok(report.exit())
 }
+
+/// What is said of a power cut when the store could not be asked.
+const NOT_KNOWN: &str = "not known: the store could not be asked what it keeps; see the failures below";
 
 /// What was seen of the store.
 struct Looked {
@@ -95,6 +101,14 @@ struct Looked {
     findings: Vec<Finding>,
     health: Option<HealthBody>,
     durability: Option<Durability>,
+}
+
+impl Looked {
+    /// It was not seen that the store is out of reach or cannot be opened.
+    fn is_open(&self) -> bool {
+        let is_closed = |finding: &Finding| finding.level == Level::Fail && ["store", "connection"].contains(&finding.check.as_str());
+        !self.findings.iter().any(is_closed)
+    }
 }
 
 /// What the server says about its own store; `None` if it cannot, because it is of an earlier version.
@@ -118,17 +132,17 @@ async fn look_by_server(client: &Client, health: Option<&HealthBody>) -> Option<
     Some(looked)
 }
 
-/// Looks at the store from here, and opens it if it can be opened.
-async fn look_here(globals: &Globals, choice: &StoreChoice, server_answers: bool) -> Looked {
+/// Looks at the store from here, and opens it if it can be opened. `server` is one that answers.
+async fn look_here(globals: &Globals, choice: &StoreChoice, server: Option<&Client>) -> Looked {
     let Examined { mut findings, durability, is_redis } = towpath_server::doctor::examine(&choice.url, globals.durability).await;
     let mut looked = Looked { store: choice.url.clone(), findings: Vec::new(), health: None, durability };
     // A Redis has room for many processes, and a server has said already how its work is; one that is refused cannot be opened.
     let opens = match is_redis {
-        true => !server_answers && durability.is_some(),
+        true => server.is_none() && durability.is_some(),
         false => Place::of_store(&choice.url).is_some_and(|place| place.exists()),
     };
     if opens {
-        let opened = store_opens(globals, choice, server_answers).await;
+        let opened = store_opens(globals, choice, server).await;
         findings.extend(opened.findings);
         looked.health = opened.health;
     }
@@ -155,15 +169,16 @@ fn open_door(globals: &Globals, args: &DoctorArgs) -> Result<Finding, Failure> {
 }
 
 /// Opens the store as a server would. That another process has it is as it should be when a server runs.
-async fn store_opens(globals: &Globals, choice: &StoreChoice, server_answers: bool) -> Checked {
+async fn store_opens(globals: &Globals, choice: &StoreChoice, server: Option<&Client>) -> Checked {
     let store = choice.shown();
     match Client::on_store(&choice.url, globals.durability).await {
-        Ok(client) if server_answers => {
+        Ok(client) if server.is_some() => {
             client.close().await;
             let advice = "compare it with the store that the server names, or name the right one with --data";
             Checked {
                 findings: vec![Finding::info("store", format!("{store} opens, so the server above uses another one"), advice)],
                 health: None,
+                refused: None,
             }
         }
         Ok(client) => {
@@ -174,7 +189,14 @@ async fn store_opens(globals: &Globals, choice: &StoreChoice, server_answers: bo
             checked.findings.insert(0, Finding::ok("store", format!("{store} opens and can be read")));
             checked
         }
-        Err(failure) => Checked { findings: vec![cannot_open(&failure, server_answers)], health: None },
+        Err(failure) => {
+            let mut findings = vec![cannot_open(&failure, server.is_some())];
+            // The process that has it knows the names in it.
+            if let Some(server) = server.filter(|_| failure.detail.code == "store_in_use") {
+                findings.extend(server::names(server).await);
+            }
+            Checked { findings, health: None, refused: None }
+        }
     }
 }
 

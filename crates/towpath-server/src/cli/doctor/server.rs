@@ -26,19 +26,24 @@ const DEAD_LETTERS_MANY: u64 = 10_000;
 pub(crate) struct Checked {
     /// What was found.
     pub(crate) findings: Vec<Finding>,
-    /// How it is, if it answered.
+    /// How it is, if it said so.
     pub(crate) health: Option<HealthBody>,
+    /// The status with which it refused to say how it is.
+    pub(crate) refused: Option<u16>,
 }
 
 /// Asks the server. `asked_for`: the user named it, so its absence is a failure and not just a remark.
 pub(crate) async fn check(client: &Client, asked_for: bool) -> Checked {
     let asked: Result<HealthBody, RequestError> = client.ask(Ask::get(routes::HEALTH).within(ANSWER_WITHIN)).await;
     match asked {
-        Err(error) => Checked { findings: vec![no_answer(&error, asked_for)], health: None },
+        Err(error) => {
+            let refused = if let RequestError::Refused { status, .. } = &error { Some(*status) } else { None };
+            Checked { findings: vec![no_answer(&error, asked_for)], health: None, refused }
+        }
         Ok(health) => {
             let mut findings = vec![says(client, &health)];
             findings.extend(work(client, &health).await);
-            Checked { findings, health: Some(health) }
+            Checked { findings, health: Some(health), refused: None }
         }
     }
 }
@@ -67,6 +72,7 @@ fn no_answer(error: &RequestError, asked_for: bool) -> Finding {
         RequestError::Refused { status: 401 | 403, .. } => {
             Finding::fail("server", message, "give its key with --api-key or TOWPATH_API_KEY")
         }
+        RequestError::Refused { .. } => Finding::fail("server", message, "do what the message says, or look at the server's log"),
         _ => Finding::fail("server", message, "start it with `towpath serve`, or name another with --server URL"),
     }
 }

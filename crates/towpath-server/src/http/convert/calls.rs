@@ -118,6 +118,7 @@ impl From<&CallView> for CallDetail {
             started_at: at(call.started_at),
             ended_at: at(call.ended_at),
             next_attempt_at: at(call.not_before),
+            waits_because: None,
             worker_id: call.holder.as_ref().map(ToString::to_string),
             cancel_requested: call.cancel_requested,
             depth: Some(request.depth),

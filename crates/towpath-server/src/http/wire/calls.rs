@@ -129,6 +129,9 @@ pub struct CallDetail {
     /// When a delayed call is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_at: Option<i64>,
+    /// Why it waits, or waited until its deadline, although a worker may be there, and what to do. Only in the answer about one call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_because: Option<String>,
     /// The worker of its latest delivery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<String>,
