@@ -60,7 +60,11 @@ impl RedisStore {
             let Ok(Some(text)) = reply.and_then(read::<Option<Vec<u8>>>) else { continue };
             let Ok(definition) = read_definition(&text) else { continue };
             let mut shards = 0..=definition.limits.shards.unwrap_or(0);
-            lost.extend(shards.find(|shard| self.shared.keys.shard(&definition.key, *shard).definition == *name).map(|shard| (definition.key, shard)));
+            lost.extend(
+                shards
+                    .find(|shard| self.shared.keys.shard(&definition.key, *shard).definition == *name)
+                    .map(|shard| (definition.key, shard)),
+            );
         }
         lost.iter().for_each(|(function, _)| self.shared.partitions.remember(function));
         self.list(&lost).await?;

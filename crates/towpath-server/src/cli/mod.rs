@@ -108,6 +108,7 @@ impl Command {
             Self::Limit(args) => args.puts_something(),
             Self::Lock(args) => args.puts_something(),
             Self::Config(args) => args.puts_something(),
+            Self::Run(args) => args.puts_something(),
             Self::Call(_) | Self::Workers(_) | Self::Calls(_) | Self::Dlq(_) | Self::Export(_) => false,
             Self::Dev(_) | Self::Serve(_) | Self::Worker(_) | Self::Import(_) | Self::Doctor(_) | Self::Bench(_) => true,
             Self::Completions(_) | Self::Openapi | Self::Version => true,

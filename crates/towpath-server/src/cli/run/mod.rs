@@ -48,6 +48,13 @@ pub(crate) struct RunArgs {
     command: RunCommand,
 }
 
+impl RunArgs {
+    /// Whether it may begin a store.
+    pub(crate) const fn puts_something(&self) -> bool {
+        matches!(self.command, RunCommand::Start(_))
+    }
+}
+
 #[derive(Subcommand, Debug)]
 enum RunCommand {
     /// Start a run and print its id

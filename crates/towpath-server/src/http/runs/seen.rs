@@ -38,8 +38,8 @@ pub(super) async fn was_served(app: &App, place: &RunPlace) -> Result<bool, ApiE
     if app.seen_places().has(place) {
         return Ok(true);
     }
-    let is_seen = app.towpath().has_served(place)
-        || app.run_roster().serving(place, app.clock().now()) > 0 || has_executed_runs(app, place).await?;
+    let is_seen =
+        app.towpath().has_served(place) || app.run_roster().serving(place, app.clock().now()) > 0 || has_executed_runs(app, place).await?;
     if is_seen {
         app.seen_places().remember(place);
     }
