@@ -6,6 +6,7 @@ mod busy;
 mod crashes;
 mod families;
 mod needs;
+mod on_redis;
 mod replays;
 mod support;
 mod trial;
