@@ -495,17 +495,3 @@ async fn a_cluster_and_a_master_behind_sentinels_are_looked_at_too() {
         }
     }
 }
-
-#[tokio::test]
-async fn a_set_of_functions_that_another_program_has_replaced_is_named_and_hides_no_other_finding() {
-    let server = well().start();
-    let now = clock_of(&server).now().as_millis();
-    server.cli(&["SET", "towpath:functions", "of another program"]);
-    server.cli(&["HSET", "towpath:losses", "a-loss", &format!("{now} it was flushed")]);
-    let examination = examined(&server, |_| ()).await;
-    let kinds = found(&examination, "kinds of keys");
-    assert_eq!(kinds.verdict, Verdict::Fail, "{kinds:#?}");
-    assert!(kinds.says.contains("towpath:functions is a string and should be a set"), "{}", kinds.says);
-    assert_eq!(found(&examination, "losses").verdict, Verdict::Fail);
-    assert_eq!(examination.checks.iter().find(|check| check.verdict == Verdict::Unknown), None, "the user may look");
-}

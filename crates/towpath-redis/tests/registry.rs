@@ -1,11 +1,12 @@
 //! The registry on a real server: what other processes and old peers see of it, and what it sees of them.
 
 mod idle;
+mod lost;
 mod registry_rig;
 
 use towpath_conformance::words::{definition, function, json, offer, seconds, worker_id};
 use towpath_core::names::FunctionKey;
-use towpath_core::store::{ConfigView, Heartbeat, InspectStore, RegistryStore, SetConfig};
+use towpath_core::store::{ConfigView, Heartbeat, RegistryStore, SetConfig};
 use towpath_core::worker::{Offer, RegisterWorker};
 use towpath_redis::RedisStore;
 
@@ -102,66 +103,6 @@ async fn a_heartbeat_says_again_what_has_expired() {
     assert_eq!(said(), before);
     assert_eq!(rig.cli(&["SMEMBERS", "function:add"]), "w1");
     assert_ne!(rig.cli(&["PTTL", "function:meta:w1:add"]), "-1", "it expires again");
-}
-
-const ADD_IN_THE_SET: &str = "__global__\nadd";
-
-#[tokio::test]
-async fn a_heartbeat_puts_a_function_back_into_the_set_of_all_functions() {
-    let rig = Rig::start();
-    let store = rig.open().await;
-    register(&store, "w1", &["add"]).await;
-    assert_eq!(store.heartbeat(&worker_id("w1")).await.unwrap(), Heartbeat::Known);
-    rig.cli(&["SET", "towpath:functions", "of another program"]);
-    rig.advance_s(10);
-    assert_eq!(store.heartbeat(&worker_id("w1")).await.unwrap(), Heartbeat::Known);
-    assert_eq!(rig.cli(&["GET", "towpath:functions"]), "of another program", "it is not Towpath's to remove");
-    rig.cli(&["DEL", "towpath:functions"]);
-    rig.advance_s(10);
-    assert_eq!(store.heartbeat(&worker_id("w1")).await.unwrap(), Heartbeat::Known);
-    assert_eq!(rig.cli(&["SMEMBERS", "towpath:functions"]), ADD_IN_THE_SET);
-}
-
-#[tokio::test]
-async fn old_callers_hear_of_a_worker_also_while_another_program_holds_the_set_of_all_functions() {
-    let rig = Rig::start();
-    let store = rig.open().await;
-    register(&store, "w1", &["add"]).await;
-    rig.cli(&["SET", "towpath:functions", "of another program"]);
-    rig.cli(&["DEL", "function:meta:w1:add", "function:add"]);
-    assert_eq!(store.heartbeat(&worker_id("w1")).await.unwrap(), Heartbeat::Known);
-    assert_eq!(rig.cli(&["SMEMBERS", "function:add"]), "w1");
-}
-
-#[tokio::test]
-async fn a_process_that_knows_a_function_puts_it_back_into_the_set_of_all_functions() {
-    let rig = Rig::start();
-    let store = rig.open().await;
-    store.define(definition("add")).await.unwrap();
-    assert_eq!(store.functions().await.unwrap().len(), 1);
-    rig.cli(&["DEL", "towpath:functions"]);
-    assert_eq!(store.functions().await.unwrap().len(), 1, "it is listed");
-    assert_eq!(rig.cli(&["SMEMBERS", "towpath:functions"]), ADD_IN_THE_SET);
-    assert!(rig.open().await.forget(&function("add")).await.unwrap());
-    assert_eq!(store.functions().await.unwrap().len(), 0, "one that another process has forgotten is not put back");
-    assert_eq!(rig.cli(&["EXISTS", "towpath:functions"]), "0");
-}
-
-#[tokio::test]
-async fn a_process_that_starts_finds_functions_without_the_set_of_all_functions() {
-    let rig = Rig::start();
-    let mut spread = definition("wf-7:spread");
-    spread.limits.shards = Some(2);
-    for definition in [definition("add"), spread] {
-        rig.open().await.define(definition).await.unwrap();
-    }
-    let members = || rig.cli(&["SORT", "towpath:functions", "ALPHA"]);
-    let before = members();
-    rig.cli(&["DEL", "towpath:functions"]);
-    assert_eq!(rig.open().await.functions().await.unwrap().len(), 2);
-    assert_eq!(members(), before);
-    rig.cli(&["SET", "towpath:functions", "of another program"]);
-    assert_eq!(rig.open().await.functions().await.unwrap().len(), 2, "also while another program holds it");
 }
 
 #[tokio::test]

@@ -59,12 +59,9 @@ impl RedisStore {
         for (name, reply) in names.iter().zip(replies) {
             let Ok(Some(text)) = reply.and_then(read::<Option<Vec<u8>>>) else { continue };
             let Ok(definition) = read_definition(&text) else { continue };
-            let mut shards = 0..=definition.limits.shards.unwrap_or(0);
-            lost.extend(
-                shards
-                    .find(|shard| self.shared.keys.shard(&definition.key, *shard).definition == *name)
-                    .map(|shard| (definition.key, shard)),
-            );
+            let is_of = |shard: &u16| self.shared.keys.shard(&definition.key, *shard).definition == *name;
+            let shard = (0..=definition.limits.shards.unwrap_or(0)).find(is_of);
+            lost.extend(shard.map(|shard| (definition.key, shard)));
         }
         lost.iter().for_each(|(function, _)| self.shared.partitions.remember(function));
         self.list(&lost).await?;

@@ -104,11 +104,7 @@ async fn takes_nothing(towpath: &Towpath) -> Option<Finding> {
         Ok(Err(error)) => error.to_string(),
         Err(_elapsed) => format!("a probe write took longer than {} seconds", WRITE_TIME_MAX.as_secs()),
     };
-    Some(Finding::fail(
-        "store",
-        refused,
-        "the server accepts nothing until this is mended; do what the message says, or look at the server's log",
-    ))
+    Some(Finding::fail("store", refused, "the server accepts nothing until this is mended: do what the message says"))
 }
 
 /// The listen address against the keys, as a server judges it when it starts.

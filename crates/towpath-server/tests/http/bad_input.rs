@@ -389,6 +389,18 @@ async fn lists_in_requests_are_bounded() {
 }
 
 #[tokio::test]
+async fn a_parameter_that_is_sent_twice_and_a_number_out_of_range_are_refused_when_they_come() {
+    let server = server().await;
+    let parameters = json!([{ "name": "a", "type": "number" }]);
+    server.put("/v1/functions/defined", json!({ "parameters": parameters })).await.with(200);
+    for params in [r#"{"a": 1, "a": 2}"#, r#"{"a": 1e400}"#] {
+        let request = server.request(Method::POST, "/v1/functions/defined/calls").header("content-type", "application/json");
+        let error = answer(request.body(format!(r#"{{"params": {params}}}"#))).await.error(422, "invalid_params");
+        assert_eq!(error["field"], "params.a", "{error}");
+    }
+}
+
+#[tokio::test]
 async fn params_that_the_function_does_not_take_name_the_parameter() {
     let server = server().await;
     let parameters = json!([{ "name": "a", "type": "integer", "required": true }, { "name": "b", "type": "string" }]);

@@ -1,6 +1,7 @@
 //! Parameter definitions: a flat list of names and types. Checked by looking at the top level only, without building a tree.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::fmt;
 
 use serde::de::{MapAccess, Visitor};
@@ -209,10 +210,13 @@ impl<'a> Deserialize<'a> for Read<'a> {
             fn visit_map<A: MapAccess<'a>>(self, mut object: A) -> Result<Self::Value, A::Error> {
                 let mut read = Read::default();
                 while let Some((name, value)) = object.next_entry::<String, &'a RawValue>()? {
-                    if read.members.contains_key(&name) {
-                        read.repeated.get_or_insert(name);
-                    } else {
-                        read.members.insert(name, value);
+                    match read.members.entry(name) {
+                        Entry::Vacant(place) => {
+                            place.insert(value);
+                        }
+                        Entry::Occupied(there) => {
+                            read.repeated.get_or_insert_with(|| there.key().clone());
+                        }
                     }
                 }
                 Ok(read)
