@@ -48,8 +48,11 @@ impl RedisStore {
     }
 
     /// Searches the names of keys for definitions, and puts their functions into the set. Returns whether there are any. It is for a process that
-    /// starts and finds the set empty.
+    /// starts and finds the set empty. Not in a Cluster, where such a search has no bound.
     pub(super) async fn search_definitions(&self) -> Result<bool, StoreError> {
+        if self.shared.link.is_cluster() {
+            return Ok(false);
+        }
         let start = format!("{}:function:", self.shared.keys.prefix());
         let found = self.some_key_names(&format!("{start}*")).await?;
         let names: Vec<String> = found.into_iter().filter_map(|name| String::from_utf8(name).ok()).collect();
