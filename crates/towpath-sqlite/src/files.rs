@@ -23,13 +23,15 @@ type Identity = (u64, u64);
 impl Files {
     /// Remembers the files of an open database.
     pub(crate) fn of(database: &Path) -> Self {
-        let mut log = OsString::from(database);
+        // The program may change its directory later.
+        let database = std::path::absolute(database).unwrap_or_else(|_| database.to_owned());
+        let mut log = OsString::from(&database);
         log.push("-wal");
         let opened = |path: PathBuf| {
             let found = fs::metadata(&path).ok()?;
             Some(Opened { identity: identity(&found), path })
         };
-        Self([database.to_owned(), log.into()].into_iter().filter_map(opened).collect())
+        Self([database, log.into()].into_iter().filter_map(opened).collect())
     }
 
     /// What to say if one of them was removed or replaced. It is asked before each transaction and costs one system call per file.

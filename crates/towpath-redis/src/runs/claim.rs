@@ -20,7 +20,7 @@ use super::scripts;
 use crate::pause::pause;
 use crate::registry::reply::{command, instant};
 use crate::store::RedisStore;
-use crate::unreadable::of_key;
+use crate::unreadable::{is_odd, of_key};
 use crate::value;
 
 /// One claim of this number looks at new runs first.
@@ -121,7 +121,7 @@ impl RedisStore {
             match read_fetched(&parts) {
                 Ok(Some((run_id, seen))) => {
                     let command = RunCommand::Claim { worker: want.worker.clone(), idle: want.idle };
-                    moves.push(Move { run_id, what: What::Claim { command, seen: Box::new(seen) } });
+                    moves.push(Move::of(run_id, What::Claim { command, seen: Box::new(seen) }));
                 }
                 Ok(None) => {}
                 Err(error) => self.shared.pass_over(&stream, parts.first().and_then(value::bytes).unwrap_or_default(), error),
@@ -175,9 +175,14 @@ impl RedisStore {
         let mut silent = silent.into_iter().peekable();
         while silent.peek().is_some() && taken.claimed.len() < want.max as usize {
             let some: Vec<_> = silent.by_ref().take(want.max as usize - taken.claimed.len()).collect();
-            self.take_over_some(want, &some, &mut taken).await?;
+            if let Err(error) = self.take_over_some(want, &some, &mut taken).await {
+                return or_taken(taken, error);
+            }
         }
-        taken.next_due = self.next_claim_end(&places, now).await?;
+        match self.next_claim_end(&places, now).await {
+            Ok(next_due) => taken.next_due = next_due,
+            Err(error) => return or_taken(taken, error),
+        }
         Ok(taken)
     }
 
@@ -255,6 +260,7 @@ impl RedisStore {
             }
         }
         let mut renewals = vec![RunRenewal::Lost; claims.len()];
+        let mut trouble = None;
         for (place, numbers) in by_place.into_values() {
             let renew = |number: &usize| {
                 let (run_id, epoch) = &claims[*number];
@@ -262,14 +268,20 @@ impl RedisStore {
             };
             let made = self.put_all(&place, numbers.iter().map(renew).collect()).await;
             for (number, made) in numbers.into_iter().zip(made) {
-                // A run that cannot be read has no owner: its worker cannot go on with it.
-                let made = self.shared.or_pass_over(&place.keys.run(&claims[number].0), made, Outcome::None)?;
-                if let Some(RunReply::Held { until, facts, cancel_requested, paused }) = made.reply() {
-                    renewals[number] = RunRenewal::Held { until, facts, cancel_requested, paused };
+                match made {
+                    Ok(made) => {
+                        if let Some(RunReply::Held { until, facts, cancel_requested, paused }) = made.reply() {
+                            renewals[number] = RunRenewal::Held { until, facts, cancel_requested, paused };
+                        }
+                    }
+                    // A run that cannot be read has no owner: its worker cannot go on with it.
+                    Err(error) if is_odd(&error) => self.shared.pass_over(&place.keys.run(&claims[number].0), b"", error),
+                    // Whether the claim holds is not known. The other claims are renewed all the same.
+                    Err(error) => trouble = Some(error),
                 }
             }
         }
-        Ok(renewals)
+        trouble.map_or(Ok(renewals), Err)
     }
 
     /// Runs that did not fit another build are ready again. A look takes some at a time: other moves go in between.
@@ -299,6 +311,15 @@ impl RedisStore {
         }
         Ok(unblocked)
     }
+}
+
+/// What was taken over before an error is not lost: its worker executes it, and looks again later.
+fn or_taken(taken: TakenOver, error: StoreError) -> Result<TakenOver, StoreError> {
+    if taken.claimed.is_empty() && taken.poisoned.is_empty() {
+        return Err(error);
+    }
+    tracing::debug!(%error, "some runs of silent owners were not taken over; the next look tries again");
+    Ok(taken)
 }
 
 /// A run that an entry was delivered of, and what its hash holds. `None`: it is not there any more.

@@ -113,6 +113,7 @@ impl RunStore for RedisStore {
     }
 
     async fn send_event(&self, run_id: &RunId, event: NewEvent) -> Result<EventSent, StoreError> {
+        self.shared.guarantee.admit()?;
         self.send_to_run(run_id, event).await
     }
 

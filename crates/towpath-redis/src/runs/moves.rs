@@ -13,6 +13,8 @@ use crate::lane::Kind;
 pub(super) struct Move {
     pub(super) run_id: RunId,
     pub(super) what: What,
+    /// A post brings it: the store has accepted it before.
+    pub(super) is_post: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -44,8 +46,12 @@ impl Kind for Move {
 }
 
 impl Move {
+    pub(super) const fn of(run_id: RunId, what: What) -> Self {
+        Self { run_id, what, is_post: false }
+    }
+
     pub(super) fn plain(run_id: RunId, command: RunCommand, fact: Option<FactKind>) -> Self {
-        Self { run_id, what: What::Plain { command, fact } }
+        Self::of(run_id, What::Plain { command, fact })
     }
 
     /// Whether it must be the first of those that go together: it needs rows that an earlier one may have changed, or takes an entry.
@@ -71,7 +77,19 @@ impl Move {
 
     /// Whether it takes something new, for which full memory has no room.
     pub(super) const fn is_new(&self) -> bool {
-        matches!(self.what, What::Create { .. } | What::Send(_))
+        !self.is_post && matches!(self.what, What::Create { .. } | What::Send(_))
+    }
+
+    /// Whether its answer promises that something is kept. Claims, renewals and timers promise nothing: an answer that says "unknown" because too few
+    /// replicas have confirmed would only keep a worker from a run that it has.
+    pub(super) const fn promises(&self) -> bool {
+        match &self.what {
+            What::Create { .. } | What::Commit(_) | What::Send(_) | What::ChildClosed { .. } => true,
+            What::Plain { command, .. } => {
+                matches!(command, RunCommand::Cancel { .. } | RunCommand::Terminate { .. } | RunCommand::Pause | RunCommand::Resume)
+            }
+            What::Claim { .. } => false,
+        }
     }
 
     /// The event whose reference must be looked up.

@@ -147,7 +147,7 @@ impl RedisStore {
             let some: Vec<Sent> = posts.extract_if(.., is_there).collect();
             let made = match &target {
                 Some(place) => {
-                    let moves = some.iter().map(|sent| Move { run_id: sent.to.clone(), what: sent.what.clone() });
+                    let moves = some.iter().map(|sent| Move { run_id: sent.to.clone(), what: sent.what.clone(), is_post: true });
                     self.put_all(place, moves.collect()).await
                 }
                 None => some.iter().map(|_| Ok(Outcome::None)).collect(),

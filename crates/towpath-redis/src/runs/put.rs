@@ -44,7 +44,7 @@ impl RedisStore {
     /// Makes one move of a run that is wherever its id says.
     pub(super) async fn put_to(&self, run_id: &RunId, what: What) -> Made {
         match self.place_of_run(run_id).await? {
-            Some(place) => self.put_one(&place, Move { run_id: run_id.clone(), what }).await,
+            Some(place) => self.put_one(&place, Move::of(run_id.clone(), what)).await,
             None => Ok(Outcome::None),
         }
     }
@@ -106,7 +106,21 @@ impl RedisStore {
             }
         }
         changes.sort_by_key(|change| change.turn);
-        self.apply_all_runs(place, moves, changes, now, made).await
+        self.apply_all_runs(place, moves, changes, now, made).await?;
+        self.confirm_promises(place, moves, left, made).await;
+        Ok(())
+    }
+
+    /// Makes sure that what these answers promise is kept as well as was asked for, also where an earlier attempt has written it.
+    async fn confirm_promises(&self, place: &Place, moves: &[Move], left: &[usize], made: &mut [Option<Made>]) {
+        let is_promise = |number: &&usize| moves[**number].promises() && matches!(made[**number], Some(Ok(_)));
+        let promises: Vec<usize> = left.iter().filter(is_promise).copied().collect();
+        if promises.is_empty() {
+            return;
+        }
+        if let Err(error) = self.shared.confirm(&place.keys.stream).await {
+            promises.into_iter().for_each(|number| made[number] = Some(Err(error.clone())));
+        }
     }
 
     /// The runs of these moves: as this process remembers them where that is enough, and as the store has them.
@@ -302,7 +316,7 @@ impl RedisStore {
         let keys = self.declared_keys(place, changes.iter().map(|change| &change.run_id));
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let script = if takes { &scripts::TAKE } else { &scripts::APPLY };
-        let (reply, _durability) = self.shared.run_durably(script, &keys, &args).await?;
+        let reply = self.shared.link.run_args(script, &keys, &args).await?;
         let replies = sections::read("a change of runs", reply, changes.len())?;
         if let Some(due) = next_due {
             self.shared.agenda.note_lease(due);

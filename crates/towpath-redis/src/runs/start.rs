@@ -89,6 +89,7 @@ struct Found {
 
 impl RedisStore {
     pub(super) async fn begin_run(&self, start: StartRun) -> Result<Started, StoreError> {
+        self.shared.guarantee.admit()?;
         let place = self.registered_place(&start.place).await?;
         match start.reference.clone() {
             None => self.start_by_id(&place, start).await,
@@ -107,10 +108,11 @@ impl RedisStore {
     async fn start_by_reference(&self, place: &Arc<Place>, start: StartRun, reference: &Reference) -> Result<Started, StoreError> {
         let key = keys::reference(&self.shared.options.prefix, &start.place.workflow, reference);
         for _ in 0..TRIES_MAX {
+            let reservation = self.read_reservation(&key).await?;
             if let Some(found) = self.find_started(&start.run_id).await? {
+                self.confirm_if_open(&key, reservation.as_ref(), &found.run_id).await;
                 return self.answer_existing(start, found).await;
             }
-            let reservation = self.read_reservation(&key).await?;
             let taken_by = match &reservation {
                 Some(reservation) => self.find_started(&reservation.run_id).await?,
                 None => None,
@@ -119,6 +121,7 @@ impl RedisStore {
             let taken_by = taken_by.filter(|found| found.reference.as_ref() == Some(reference));
             let is_replaced = |found: &Found| start.reuse == Reuse::AfterClosed && found.state.is_closed();
             if let Some(found) = taken_by.filter(|found| !is_replaced(found)) {
+                self.confirm_if_open(&key, reservation.as_ref(), &found.run_id).await;
                 return self.answer_existing(start, found).await;
             }
             let expected = reservation.as_ref().map(|reservation| reservation.run_id.clone());
@@ -146,7 +149,7 @@ impl RedisStore {
     async fn create_run(&self, place: &Arc<Place>, start: &StartRun) -> Result<Option<Found>, StoreError> {
         let event = event_of_start(start);
         let create = What::Create { start: Box::new(start.clone()), parent: None, event };
-        match self.put_one(place, Move { run_id: start.run_id.clone(), what: create }).await? {
+        match self.put_one(place, Move::of(start.run_id.clone(), create)).await? {
             Outcome::Exists { state, input_hash } => Ok(Some(Found { run_id: start.run_id.clone(), state, input_hash, reference: None })),
             _created => Ok(None),
         }
@@ -209,6 +212,13 @@ impl RedisStore {
         args.push(start.input_hash.as_bytes());
         args.push(write_json(&Request::of(start))?);
         self.run_reference(&scripts::RESERVE, key, &args).await
+    }
+
+    /// Confirms a reservation whose run exists: the start that made both has died in between, or its confirmation was lost.
+    async fn confirm_if_open(&self, key: &str, reservation: Option<&Reservation>, run_id: &RunId) {
+        if reservation.is_some_and(|reservation| reservation.run_id == *run_id && reservation.request.is_some()) {
+            self.confirm_reference(key, run_id).await;
+        }
     }
 
     /// The run exists. If this fails, the next start with the reference finds it all the same.

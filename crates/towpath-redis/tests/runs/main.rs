@@ -6,6 +6,7 @@ mod keys_page;
 mod law;
 mod queues;
 mod references;
+mod replicated;
 mod rig;
 mod several;
 mod trouble;

@@ -51,6 +51,27 @@ async fn a_start_that_died_after_it_reserved_and_comes_again_creates_its_run() {
     assert_eq!(other, Ok(Started::Conflict { run_id: id }));
 }
 
+#[tokio::test]
+async fn a_reference_that_was_not_confirmed_is_confirmed_by_the_next_start() {
+    let rig = Rig::start();
+    let store = rig.store().await;
+    for again in [start("order", 1).known_as("o-1"), start("order", 2).known_as("o-1")] {
+        let id = run_id("order", 1);
+        let reply = store.start_run(start("order", 1).known_as("o-1")).await;
+        assert!(matches!(reply, Ok(Started::Created { .. } | Started::Existing { .. })), "{reply:?}");
+        // As if the process had died after it had created the run, and before it confirmed its reservation.
+        let request = serde_json::json!({
+            "run_id": id, "place": run_place("order"), "begin": start("order", 1).begin, "input_hash": "1", "reference": "o-1",
+            "delay_ms": 0, "timeout_ms": null, "retain_ms": 3_600_000, "event": null,
+        });
+        rig.cli(&["HSET", KEY, "request", &request.to_string()]);
+        rig.cli(&["PEXPIRE", KEY, "86400000"]);
+        let reply = store.start_run(again).await;
+        assert_eq!(reply, Ok(Started::Existing { run_id: id, state: RunState::Ready, event: None }));
+        assert_eq!((rig.cli(&["PTTL", KEY]), rig.cli(&["HEXISTS", KEY, "request"])), ("-1".to_owned(), "0".to_owned()));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_reference_from_many_processes_is_one_run() {
     let rig = Rig::start();
