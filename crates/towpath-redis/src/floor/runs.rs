@@ -34,9 +34,15 @@ impl RunFloor {
 
     /// Removes the keys of this run.
     pub async fn forget(&self, run: &str) -> Result<(), FloorError> {
+        self.remove(&[format!("{{{run}}}:journal"), format!("{{{run}}}:run")]).await
+    }
+
+    /// Removes keys, such as the streams of workflows that were measured.
+    pub async fn remove(&self, keys: &[String]) -> Result<(), FloorError> {
         let mut connection = self.connection.clone();
-        let keys = [format!("{{{run}}}:journal"), format!("{{{run}}}:run")];
-        let _removed: u64 = redis::cmd("DEL").arg(&keys).query_async(&mut connection).await?;
+        for key in keys {
+            let _removed: u64 = redis::cmd("DEL").arg(key).query_async(&mut connection).await?;
+        }
         Ok(())
     }
 }

@@ -87,6 +87,7 @@ pub(super) async fn run(target: &Target, steady: Steady, length: Duration, short
         (None, Some(folder)) => bare_sqlite(folder.path().join("floor-runs"), &loaded, short, moves_per_commit).await?,
         (None, None) => return Err(failed("a place is a folder or a server")),
     };
+    remove_streams(&place).await?;
     place.clear().await?;
     let at = |all: &Histogram<u64>, quantile| Duration::from_micros(all.value_at_quantile(quantile));
     Ok(Runs {
@@ -98,6 +99,17 @@ pub(super) async fn run(target: &Target, steady: Steady, length: Duration, short
         resume_p50: at(&resumed, 0.5),
         resume_p99: at(&resumed, 0.99),
     })
+}
+
+/// The streams of workflows have the names that users give them, and no prefix.
+async fn remove_streams(place: &Place) -> Result<(), Failure> {
+    if !place.is_shared() {
+        return Ok(());
+    }
+    let floor = RedisRunFloor::open(&place.url).await.map_err(|error| failed(&error.to_string()))?;
+    let stream = |name: &str, version: &str| format!("workflow/{name}/{version}");
+    let streams = [stream(ORDER.name(), ORDER.version()), stream(APPROVAL.name(), APPROVAL.version())];
+    floor.remove(&streams).await.map_err(|error| failed(&error.to_string()))
 }
 
 /// Runs that were started and waited for.
