@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
-use towpath::testing::TestTowpath;
+use tokio::sync::Notify;
+use towpath::testing::{CrashAt, TestTowpath};
 use towpath::workflow::{ClosePolicy, Event, RunError, RunState, TaskContext, Workflow, WorkflowContext};
 use towpath::{Backoff, HandlerError, RetryPolicy};
 
@@ -35,6 +36,23 @@ async fn a_task_that_runs_at_most_once_is_retried_after_an_error_that_it_returns
         assert_eq!(kinds(&test, run.run_id()).await, ["begin", "open", "start", "attempt", "start", "done", "close"]);
     }
     assert_eq!(test.replay_all(&worker).await, []);
+}
+
+async fn a_task_whose_beginning_is_in_the_journal_runs_although_its_worker_leaves(test: TestTowpath) {
+    let begun = Arc::new(Notify::new());
+    let code = {
+        let begun = Arc::clone(&begun);
+        move |_input: u64, ctx: WorkflowContext| {
+            begun.notify_one();
+            async move { ctx.run("once", |_task| async { Ok::<u64, HandlerError>(7) }).at_most_once().await }
+        }
+    };
+    let worker = test.worker().workflow(&EDGE, code).start().await.unwrap();
+    let run = test.start(&EDGE, &0).await.unwrap();
+    begun.notified().await;
+    worker.drain().await;
+    assert_eq!((state(&test, run.run_id()).await, test.executions("once")), (RunState::Completed, 1));
+    assert_eq!(run.result().await, Ok(7));
 }
 
 async fn ticks(count: u64, ctx: WorkflowContext) -> Result<u64, HandlerError> {
@@ -90,6 +108,29 @@ async fn more_children_than_one_commit_has_are_started_by_a_run_that_ends(test: 
     assert_eq!(test.finish(run.result()).await, Ok(900));
     test.advance(seconds(5)).await;
     assert_eq!(count.get(), 900);
+}
+
+/// A worker that dies between the commits of the end, and one whose view is out of date.
+#[tokio::test]
+async fn children_that_a_run_starts_at_its_end_survive_a_crash_there() {
+    async fn leaf(number: u64, _ctx: WorkflowContext) -> Result<u64, HandlerError> {
+        Ok(number)
+    }
+    for crash in [CrashAt::AfterCommit(1), CrashAt::AfterCommit(2), CrashAt::BeforeCommit(3), CrashAt::Stale(2)] {
+        let test = TestTowpath::new().await;
+        let _parents = test.worker().workflow(&EDGE, leaves_children).start().await.unwrap();
+        let _others = test.worker().workflow(&EDGE, leaves_children).start().await.unwrap();
+        test.crash_at(crash);
+        let run = test.start(&EDGE, &900).await.unwrap();
+        assert_eq!(test.finish(run.result()).await, Ok(900), "{crash:?}");
+        let _leaves = test.worker().workflow(&LEAF, leaf).start().await.unwrap();
+        test.advance(seconds(5)).await;
+        let run_ids = test.run_ids();
+        assert_eq!(run_ids.len(), 901, "{crash:?}");
+        for run_id in &run_ids {
+            assert_eq!(state(&test, run_id).await, RunState::Completed, "{crash:?}");
+        }
+    }
 }
 
 async fn sleeps_often(count: u64, ctx: WorkflowContext) -> Result<u64, HandlerError> {
@@ -181,6 +222,7 @@ async fn what_a_task_has_of_its_run_goes_with_the_run(test: TestTowpath) {
 
 crate::on_memory_and_file! {
     a_task_that_runs_at_most_once_is_retried_after_an_error_that_it_returns
+    a_task_whose_beginning_is_in_the_journal_runs_although_its_worker_leaves
     an_event_that_is_there_already_leaves_no_timer
     more_events_than_one_commit_has_are_sent_at_once
     more_children_than_one_commit_has_are_started_by_a_run_that_ends
