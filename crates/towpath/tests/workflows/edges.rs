@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use tokio::sync::Notify;
 use towpath::testing::{CrashAt, TestTowpath};
-use towpath::workflow::{ClosePolicy, Event, RunError, RunState, TaskContext, Workflow, WorkflowContext};
+use towpath::workflow::{ClosePolicy, Event, RunError, RunState, TaskContext, Workflow, WorkflowContext, WorkflowOptions};
 use towpath::{Backoff, HandlerError, RetryPolicy};
 
 use crate::support::{Count, days, kinds, seconds, state};
@@ -183,6 +183,35 @@ async fn code_may_use_a_channel_often(test: TestTowpath) {
     assert_eq!(state(&test, run.run_id()).await, RunState::Completed);
 }
 
+/// Whether the worker can do the first task.
+#[derive(Clone, Copy)]
+struct IsWell(bool);
+
+async fn two_tasks(_input: u64, ctx: WorkflowContext) -> Result<u64, HandlerError> {
+    async fn endless(task: TaskContext) -> Result<u64, HandlerError> {
+        task.cancelled().await;
+        Err(HandlerError::cancelled())
+    }
+    ctx.run("first", |task| async move { if task.state::<IsWell>()?.0 { Ok(1) } else { endless(task).await } }).await?;
+    ctx.run("second", endless).timeout(days(1)).await
+}
+
+async fn runs_whose_workers_fell_silent_are_executed_one_at_a_time_until_they_make_progress(test: TestTowpath) {
+    for number in 0..2 {
+        test.start(&EDGE, &number).await.unwrap();
+    }
+    let worker = |is_well| test.worker().workflow(&EDGE, two_tasks).workflow_options(WorkflowOptions::default()).state(IsWell(is_well));
+    for firsts in [2, 4, 6, 7] {
+        let silent = worker(false).start().await.unwrap();
+        test.advance(seconds(30)).await;
+        assert_eq!(test.executions("first"), firsts);
+        drop(silent);
+    }
+    let _well = worker(true).start().await.unwrap();
+    test.advance(seconds(30)).await;
+    assert_eq!((test.executions("first"), test.executions("second")), (9, 2));
+}
+
 /// A value that the test sees go.
 type Watched = Arc<Mutex<Option<Weak<()>>>>;
 
@@ -229,5 +258,6 @@ crate::on_memory_and_file! {
     a_run_with_more_timers_than_it_may_have_fails
     a_task_that_cancels_its_token_stops_only_itself
     code_may_use_a_channel_often
+    runs_whose_workers_fell_silent_are_executed_one_at_a_time_until_they_make_progress
     what_a_task_has_of_its_run_goes_with_the_run
 }
