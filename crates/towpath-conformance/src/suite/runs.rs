@@ -74,6 +74,8 @@ macro_rules! every_case_of_runs {
                 a_sleep_counts_from_its_commit_and_wakes_the_run_once
                 a_timer_that_comes_while_the_run_is_executed_is_a_fact
                 a_timer_that_was_disarmed_does_not_fire
+                a_timer_that_one_commit_arms_and_disarms_does_not_fire
+                an_owner_that_parks_after_its_last_timer_has_fired_is_given_the_fact
                 a_deadline_asks_the_code_to_end_and_ends_the_run_a_minute_later
                 timers_survive_a_restart
                 the_timekeeper_hears_of_a_timer_of_a_run_and_of_an_earlier_one

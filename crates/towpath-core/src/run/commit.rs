@@ -162,7 +162,7 @@ impl LastCommit {
 }
 
 /// `events_consumed`: how many of the facts that it consumes are events that are in the inbox.
-pub(super) fn commit(mut run: Run, commit: Commit, events_consumed: u32, now: Timestamp) -> (Run, Effects, RunReply) {
+pub(super) fn commit(mut run: Run, mut commit: Commit, events_consumed: u32, now: Timestamp) -> (Run, Effects, RunReply) {
     let nothing = |run: Run, reply: RunReply| (run, Effects::default(), reply);
     if let Some(last) = run.last_commit.as_ref().filter(|last| last.is_of(&commit)) {
         let reply = RunReply::Committed(last.reply.clone());
@@ -180,16 +180,19 @@ pub(super) fn commit(mut run: Run, commit: Commit, events_consumed: u32, now: Ti
         return nothing(run, RunReply::HistoryFull);
     }
     let disarmed: HashSet<&StepId> = commit.disarmed.iter().collect();
+    commit.armed.retain(|(step, _)| !disarmed.contains(step));
     let timers = run.wait.timers.keys().filter(|step| !disarmed.contains(step)).count() + commit.armed.len();
     if timers > TIMERS_MAX {
         return nothing(run, RunReply::WaitSetTooLarge);
     }
     if let Then::Park { wait } = &commit.then {
         let is_over = wait.groups.values().any(|group| group.open == 0);
+        // The owner goes on if there are facts that it has not read. What it waits for may be among them.
+        let is_parked = run.facts <= commit.seen;
         match wait.events.len() + wait.groups.len() + timers {
             // A group without an open child would never wake the run.
-            0 => return nothing(run, RunReply::NothingToWaitFor),
-            _some if is_over => return nothing(run, RunReply::NothingToWaitFor),
+            0 if is_parked => return nothing(run, RunReply::NothingToWaitFor),
+            _some if is_parked && is_over => return nothing(run, RunReply::NothingToWaitFor),
             many if many > WAIT_SET_MAX => return nothing(run, RunReply::WaitSetTooLarge),
             _some => {}
         }

@@ -42,14 +42,19 @@ struct Fire {
     next_due: Option<Timestamp>,
 }
 
-/// Fires what is due of all kinds. Posts go before timers of runs, whose reply says when the next of both is due.
+/// Fires what is due of all kinds, also when one of them fails. Posts go before timers of runs, whose reply says when the next of both is due.
 async fn fire(store: &dyn Store, runs: Option<&dyn RunStore>) -> Result<Fire, StoreError> {
-    let fired = store.fire_due(CHUNK).await?;
+    let fired = store.fire_due(CHUNK).await;
+    let of_runs = match runs {
+        Some(runs) => Some((runs.send_posts(CHUNK).await, runs.fire_runs(CHUNK).await)),
+        None => None,
+    };
+    let fired = fired?;
     let mut counts = vec![fired.total()];
     let mut next_due = fired.next_due;
-    if let Some(runs) = runs {
-        counts.push(runs.send_posts(CHUNK).await?);
-        let fired = runs.fire_runs(CHUNK).await?;
+    if let Some((sent, fired)) = of_runs {
+        counts.push(sent?);
+        let fired = fired?;
         counts.push(fired.fired);
         next_due = next_due.into_iter().chain(fired.next_due).min();
     }

@@ -77,7 +77,7 @@ impl Attempts {
 
     /// Starts an attempt.
     pub(crate) fn start(&mut self, clock: Arc<dyn Clock>, work: Work) {
-        let (step, token, ends) = (work.task.step_id().clone(), work.task.cancellation_token(), self.ends.clone());
+        let (step, token, ends) = (work.task.step_id().clone(), work.task.inner.token.clone(), self.ends.clone());
         let running = tokio::spawn({
             let (step, token) = (step.clone(), token.clone());
             async move {

@@ -233,8 +233,9 @@ impl Batch {
         }
     }
 
-    /// Disarms timers of steps that have their result by something else.
+    /// Disarms timers of steps that have their result by something else, and arms none for them.
     pub(crate) fn disarm_given(&mut self, armed: &HashSet<StepId>) {
+        self.armed.retain(|(id, _)| !self.given.contains(id));
         let given = self.given.iter().filter(|id| armed.contains(*id));
         self.disarmed.extend(given.cloned());
     }
@@ -244,6 +245,7 @@ impl Batch {
         for id in &self.opened {
             if let Some(step) = state.steps.get_mut(id).filter(|step| matches!(step.standing, Standing::Fresh)) {
                 step.standing = Standing::Open;
+                step.input = None;
             }
         }
         for id in &self.started {

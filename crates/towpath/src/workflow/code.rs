@@ -4,7 +4,7 @@ use std::any::Any;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -13,6 +13,7 @@ use std::thread::ThreadId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
+use tokio::task::unconstrained;
 use towpath_core::payload::Payload;
 
 use super::context::{WorkflowContext, to_payload};
@@ -120,7 +121,8 @@ impl Poller {
         for _ in 0..POLLS_MAX {
             self.inner.is_woken.store(false, Ordering::Release);
             let mut cx = Context::from_waker(&self.waker);
-            match catch_unwind(AssertUnwindSafe(|| code.as_mut().poll(&mut cx))) {
+            // Otherwise a channel of the code would not be ready when this thread has done much else, and be polled in vain.
+            match catch_unwind(AssertUnwindSafe(|| pin!(unconstrained(code.as_mut())).poll(&mut cx))) {
                 Ok(Poll::Ready(result)) => return Polled::Returned(result),
                 Ok(Poll::Pending) if self.inner.is_woken.load(Ordering::Acquire) => {}
                 Ok(Poll::Pending) => return Polled::Waits,

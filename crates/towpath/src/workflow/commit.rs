@@ -30,17 +30,19 @@ impl Runner {
                 }
                 self.inbox.add(facts);
                 self.note_committed(&batch, &committed);
+                if batch.has_results() {
+                    self.alone = None;
+                }
                 self.show(batch.entries, &committed);
                 if committed.cancel_requested && self.has_unseen_cancel() {
                     self.read_facts().await?;
                 }
                 Ok(None)
             }
-            RunCommitted::HistoryFull => {
-                let trouble = Trouble::new(BlockCause::HistoryFull, "the journal is full: use continue_as_new before it is");
-                self.block(Batch::default(), trouble).await.map(Some)
-            }
+            RunCommitted::HistoryFull => self.block(Batch::default(), history_full()).await.map(Some),
             RunCommitted::WaitSetTooLarge => {
+                // What has not begun does not begin: the commit that is refused is lost, too.
+                self.progress.execution.lock().fresh.clear();
                 let message = "the run waits for more than it may at once";
                 self.close(Err(HandlerError::fatal("wait_set_too_large", message))).await.map(Some)
             }
@@ -73,7 +75,7 @@ impl Runner {
     }
 
     fn note_committed(&mut self, batch: &Batch, committed: &Committed) {
-        self.host.tell(&self.run_id, |told| told.is_paused = committed.paused);
+        self.host.tell(&self.run_id, self.epoch, |told| told.is_paused = committed.paused);
         let mut state = self.progress.execution.lock();
         batch.note_committed(&mut state);
         if state.fresh.is_empty() {
@@ -90,10 +92,14 @@ impl Runner {
     /// Shows the results of a commit to the code, one after the other.
     fn show(&mut self, entries: Vec<Entry>, committed: &Committed) {
         self.entries = committed.first_entry;
+        if !entries.is_empty() {
+            // As the store writes it: time in a journal does not go back.
+            self.last_at = self.last_at.max(committed.now);
+        }
         for Entry { kind, step, body } in entries {
             self.entries += 1;
             self.bytes += body.len() as u64;
-            let sight = Sight { now: committed.now, entries: self.entries, bytes: self.bytes };
+            let sight = Sight { now: self.last_at, entries: self.entries, bytes: self.bytes };
             if matches!(kind, EntryKind::Done | EntryKind::Cancel) && !self.progress.is_over() {
                 self.progress.show(Reveal { kind, step, body, sight }, false);
             }
@@ -130,6 +136,9 @@ impl Runner {
 
     /// The code has returned: the run closes, or continues as new.
     pub(super) async fn close(&mut self, result: Result<Payload, HandlerError>) -> Result<Left, StoreError> {
+        if let Some(left) = self.commit_all_but_last().await? {
+            return Ok(left);
+        }
         let execution = Arc::clone(&self.progress.execution);
         let mut batch = Batch::default();
         let continued = {
@@ -137,6 +146,7 @@ impl Runner {
             batch.take_commands(&execution, &mut state);
             state.continued.take()
         };
+        batch.armed.clear();
         let then = match (result, continued) {
             (Err(HandlerError::Final { failure }), Some(input)) if failure.code == CONTINUED => {
                 let (seed, generation) = (&execution.identity.seed, execution.identity.generation + 1);
@@ -150,6 +160,26 @@ impl Runner {
             }
         };
         self.leave(batch, then).await
+    }
+
+    /// Commits what the code has issued until the rest fits into the run's last commit. Says how the run left this worker, if it did.
+    async fn commit_all_but_last(&mut self) -> Result<Option<Left>, StoreError> {
+        let execution = Arc::clone(&self.progress.execution);
+        loop {
+            let mut batch = Batch::default();
+            let are_many = batch.take_many_commands(&execution, &mut execution.lock());
+            if !are_many {
+                return Ok(None);
+            }
+            // No timer is needed any more.
+            batch.armed.clear();
+            match self.send(&mut batch, Then::Stay).await? {
+                RunCommitted::Committed { committed, .. } => self.note_committed(&batch, &committed),
+                RunCommitted::Stale { .. } => return Ok(Some(Left::Stale)),
+                RunCommitted::Lost => return Ok(Some(Left::Gone)),
+                _full => return self.block(Batch::default(), history_full()).await.map(Some),
+            }
+        }
     }
 
     fn end_of(&self, result: Result<Payload, HandlerError>) -> (RunEnd, Done) {
@@ -183,6 +213,10 @@ impl Runner {
             }
         })
     }
+}
+
+fn history_full() -> Trouble {
+    Trouble::new(BlockCause::HistoryFull, "the journal is full: use continue_as_new before it is")
 }
 
 impl super::host::Host {

@@ -95,6 +95,7 @@ pub(crate) enum Standing {
 pub(crate) struct Step {
     pub(crate) order: u64,
     pub(crate) open: Open,
+    /// Until the journal has the step.
     pub(crate) input: Option<Payload>,
     pub(crate) launch: Option<Launch>,
     pub(crate) needs: Needs,
@@ -326,6 +327,12 @@ impl Execution {
 
     /// The executor drops the code now.
     pub(crate) fn end(&self) {
-        self.lock().is_over = true;
+        let steps = {
+            let mut state = self.lock();
+            state.is_over = true;
+            std::mem::take(&mut state.steps)
+        };
+        // Their tasks may hold what holds this.
+        drop(steps);
     }
 }

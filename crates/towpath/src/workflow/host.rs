@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use towpath_core::clock::Clock;
 use towpath_core::lock::Fence;
 use towpath_core::names::{BuildId, Shard, WorkerId, WorkflowName, WorkflowVersion};
-use towpath_core::run::{BlockCause, Commit, Run, RunId, RunPlace};
+use towpath_core::payload::Payload;
+use towpath_core::run::{BlockCause, Commit, Run, RunId, RunPlace, Then};
 use towpath_core::store::{ClaimedRun, JournalEntry, RunStore, StoreError};
 use towpath_core::time::Timestamp;
 
@@ -49,6 +50,16 @@ pub(crate) struct Told {
     pub(crate) looks: u64,
 }
 
+/// Whether a run may be executed.
+enum Turn {
+    /// It may. A suspect holds this while it has made no progress.
+    Now(Option<OwnedSemaphorePermit>),
+    /// It is not this worker's any more.
+    Lost,
+    /// The worker leaves.
+    Leaves,
+}
+
 /// A run that this worker executes.
 struct Active {
     epoch: Fence,
@@ -72,7 +83,7 @@ pub(crate) struct Host {
     /// A run has begun or ended here.
     pub(crate) changed: Notify,
     slots: Arc<Semaphore>,
-    suspects: Semaphore,
+    suspects: Arc<Semaphore>,
     digests: AtomicU64,
     /// Ends the loops that claim.
     pub(crate) leaving: CancellationToken,
@@ -113,7 +124,7 @@ impl Host {
             served: parts.served,
             active: Mutex::new(HashMap::new()),
             changed: Notify::new(),
-            suspects: Semaphore::new(1),
+            suspects: Arc::new(Semaphore::new(1)),
             digests: AtomicU64::new(0),
             leaving: CancellationToken::new(),
         })
@@ -151,9 +162,9 @@ impl Host {
         self.active().iter().map(|(run_id, active)| (run_id.clone(), active.epoch)).collect()
     }
 
-    /// Tells the executor of a run something.
-    pub(crate) fn tell(&self, run_id: &RunId, change: impl FnOnce(&mut Told)) {
-        if let Some(active) = self.active().get(run_id) {
+    /// Tells the executor of a claim something. A later claim of the same run does not hear it.
+    pub(crate) fn tell(&self, run_id: &RunId, epoch: Fence, change: impl FnOnce(&mut Told)) {
+        if let Some(active) = self.active().get(run_id).filter(|active| active.epoch == epoch) {
             tell(active, change);
         }
     }
@@ -196,12 +207,13 @@ impl Host {
 
     /// Executes claimed runs.
     pub(crate) fn start(self: &Arc<Self>, claimed: Vec<ClaimedRun>) {
-        let is_leaving = self.leaving.is_cancelled();
         for claimed in claimed {
             let slot = Arc::clone(&self.slots).try_acquire_owned().ok();
             let (run_id, epoch) = (claimed.run.run_id.clone(), claimed.run.epoch);
-            let (told, hears) = watch::channel(Told { facts: claimed.run.facts, is_leaving, ..Told::default() });
             let mut active = self.active();
+            // Under the lock: who begins to leave afterwards tells this one.
+            let is_leaving = self.leaving.is_cancelled();
+            let (told, hears) = watch::channel(Told { facts: claimed.run.facts, is_leaving, ..Told::default() });
             // What this worker has claimed anew is not its old claim's any more.
             if let Some(old) = active.insert(run_id.clone(), Active { epoch, told, task: None }) {
                 tell(&old, |told| told.is_lost = true);
@@ -221,10 +233,6 @@ impl Host {
     }
 
     async fn execute(self: &Arc<Self>, mut claimed: ClaimedRun, told: watch::Receiver<Told>) {
-        let _alone = match claimed.run.deliveries {
-            few if few < SUSPECT_AFTER => None,
-            _many => self.suspects.acquire().await.ok(),
-        };
         let (run_id, epoch) = (claimed.run.run_id.clone(), claimed.run.epoch);
         loop {
             match self.execute_once(claimed, told.clone()).await {
@@ -244,13 +252,31 @@ impl Host {
 
     async fn execute_once(self: &Arc<Self>, claimed: ClaimedRun, told: watch::Receiver<Told>) -> Result<Left, StoreError> {
         let run = claimed.run.clone();
+        let alone = match self.turn(&run, told.clone()).await {
+            Turn::Now(alone) => alone,
+            Turn::Lost => return Ok(Left::Gone),
+            Turn::Leaves => return self.let_go(&run, Vec::new(), Then::Release).await,
+        };
         let entries = self.journal(&run).await?;
         let unreadable = |message| Trouble::new(BlockCause::Decode, message);
         let runner = Journal::read(&entries).map_err(unreadable).and_then(|journal| Runner::new(self, claimed, journal, told));
         match runner {
-            Ok(runner) => runner.execute().await,
+            Ok(runner) => runner.alone(alone).execute().await,
             Err(trouble) => self.refuse(&run, &trouble).await,
         }
+    }
+
+    /// Waits until a run may be executed: a suspect when no other one is.
+    async fn turn(&self, run: &Run, mut told: watch::Receiver<Told>) -> Turn {
+        if run.deliveries < SUSPECT_AFTER {
+            return Turn::Now(None);
+        }
+        let is_lost = tokio::select! {
+            biased;
+            alone = Arc::clone(&self.suspects).acquire_owned() => return Turn::Now(alone.ok()),
+            told = told.wait_for(|told| told.is_lost || told.is_leaving) => told.is_ok_and(|told| told.is_lost),
+        };
+        if is_lost { Turn::Lost } else { Turn::Leaves }
     }
 
     /// The run as the store has it now, if it is still this worker's.
@@ -258,7 +284,7 @@ impl Host {
         let view = self.patiently("read a run", || self.store.run(run_id)).await.ok()??;
         let run = Some(view.run).filter(|run| run.epoch == epoch && run.owner.as_ref() == Some(&self.worker_id))?;
         let facts = self.patiently("read facts", || self.store.facts(run_id, 0)).await.ok()?;
-        self.tell(run_id, |told| told.facts = told.facts.max(run.facts));
+        self.tell(run_id, epoch, |told| told.facts = told.facts.max(run.facts));
         Some(ClaimedRun { run, facts })
     }
 
@@ -280,6 +306,11 @@ impl Host {
     async fn refuse(&self, run: &Run, trouble: &Trouble) -> Result<Left, StoreError> {
         tracing::warn!(run = %run.run_id, cause = %trouble.cause, "a run is blocked: {}", trouble.message);
         let (key, value, then) = self.blocked(trouble);
+        self.let_go(run, vec![(key, value)], then).await
+    }
+
+    /// Lets go of a run that was not executed.
+    async fn let_go(&self, run: &Run, published: Vec<(Arc<str>, Payload)>, then: Then) -> Result<Left, StoreError> {
         let commit = Commit {
             owner: self.worker_id.clone(),
             epoch: run.epoch,
@@ -292,10 +323,10 @@ impl Host {
             disarmed: Vec::new(),
             children: Vec::new(),
             posts: Vec::new(),
-            published: vec![(key, value)],
+            published,
             then,
         };
-        self.patiently("block a run", || self.store.commit_run(&run.run_id, commit.clone())).await?;
+        self.patiently("let go of a run", || self.store.commit_run(&run.run_id, commit.clone())).await?;
         Ok(Left::Gone)
     }
 

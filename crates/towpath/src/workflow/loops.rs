@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use towpath_core::lock::Fence;
+use towpath_core::run::RunId;
 use towpath_core::store::{ClaimRuns, ClaimedRun, RunRenewal, StoreError, TakeOverRuns};
 
 use super::host::Host;
@@ -87,8 +89,8 @@ pub(crate) async fn renew(host: Arc<Host>) {
         match host.store.renew_runs(&host.worker_id, claims.clone()).await {
             Ok(renewals) => {
                 renewed_at = host.now();
-                for ((run_id, _), renewal) in claims.iter().zip(renewals) {
-                    host.tell(run_id, |told| match renewal {
+                for ((run_id, epoch), renewal) in claims.iter().zip(renewals) {
+                    host.tell(run_id, *epoch, |told| match renewal {
                         RunRenewal::Held { facts, paused, .. } => {
                             (told.is_paused, told.is_silent) = (paused, false);
                             told.facts = told.facts.max(facts);
@@ -161,16 +163,10 @@ pub(crate) async fn hear(host: Arc<Host>) {
         match host.store.runs_notified(&host.worker_id, HEAR_WAIT).await {
             Ok(notified) => {
                 backoff.succeeded();
-                let held = host.claims();
-                for (run_id, epoch) in held.into_iter().filter(|(run_id, _)| notified.contains(run_id)) {
-                    host.tell(&run_id, |told| told.looks += 1);
-                    let renewed = host.store.renew_runs(&host.worker_id, vec![(run_id.clone(), epoch)]).await;
-                    if let Ok([renewal]) = renewed.as_deref() {
-                        host.tell(&run_id, |told| match *renewal {
-                            RunRenewal::Held { paused, .. } => told.is_paused = paused,
-                            RunRenewal::Lost => told.is_lost = true,
-                        });
-                    }
+                let mut heard = host.claims();
+                heard.retain(|(run_id, _)| notified.contains(run_id));
+                if !heard.is_empty() {
+                    look(&host, heard).await;
                 }
             }
             Err(error) => {
@@ -179,6 +175,21 @@ pub(crate) async fn hear(host: Arc<Host>) {
                 }
             }
         }
+    }
+}
+
+/// Something has come for these runs: their executors read it, and hear whether the run is paused or lost.
+async fn look(host: &Host, heard: Vec<(RunId, Fence)>) {
+    for (run_id, epoch) in &heard {
+        host.tell(run_id, *epoch, |told| told.looks += 1);
+    }
+    // Without an answer they hear it with the next renewal.
+    let renewals = host.store.renew_runs(&host.worker_id, heard.clone()).await.unwrap_or_default();
+    for ((run_id, epoch), renewal) in heard.iter().zip(renewals) {
+        host.tell(run_id, *epoch, |told| match renewal {
+            RunRenewal::Held { paused, .. } => told.is_paused = paused,
+            RunRenewal::Lost => told.is_lost = true,
+        });
     }
 }
 

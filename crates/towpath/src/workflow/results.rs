@@ -80,6 +80,8 @@ impl Runner {
             let message = format!("{} has failed {number} times: {} ({})", step.open.title(), failure.message, failure.code);
             self.exhausted = Some(Trouble::new(BlockCause::Exhausted, message));
         } else if delay > self.host.options.linger {
+            // Before the commit: no attempt begins in it.
+            self.armed.insert(id.clone());
             batch.armed.push((id, TimerAt::After(delay)));
         } else {
             self.again_at.insert(id, self.host.now() + delay);
@@ -97,13 +99,13 @@ impl Runner {
         }
     }
 
-    /// Starts all attempts that may begin.
-    pub(super) fn launch(&mut self, state: &State, now: Timestamp) {
-        self.again_at.retain(|_, at| *at > now);
+    /// Starts all attempts that may begin. A worker that holds back starts those only whose beginning is in the journal: to other workers it would
+    /// be unknown how they ended.
+    pub(super) fn launch(&mut self, state: &State, now: Timestamp, holds_back: bool) {
         for id in state.pending.values() {
             let Some(step) = state.steps.get(id) else { continue };
-            let is_announced = !step.open.once || step.started == step.attempts + 1;
-            if !is_announced || !self.is_startable(id, step) {
+            let may_begin = if step.open.once { step.started == step.attempts + 1 } else { !holds_back };
+            if !may_begin || !self.is_startable(id, step) {
                 continue;
             }
             let Some(launch) = step.launch.clone() else { continue };

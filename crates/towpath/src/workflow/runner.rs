@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use towpath_core::lock::Fence;
 use towpath_core::run::{BlockCause, FactKind, RunId, StepId, Then, WaitSet};
 use towpath_core::store::{ClaimedRun, StoreError};
@@ -61,6 +61,10 @@ pub(crate) struct Runner {
     /// How much the journal has.
     pub(super) entries: u64,
     pub(super) bytes: u64,
+    /// When the latest entry was written, as the store says it.
+    pub(super) last_at: Timestamp,
+    /// Held while no other suspect may be executed here, until the run makes progress.
+    pub(super) alone: Option<OwnedSemaphorePermit>,
 }
 
 /// What to do after a look at the run.
@@ -79,7 +83,7 @@ impl Runner {
         let ClaimedRun { run, facts } = claimed;
         let unserved = || Trouble::new(BlockCause::Decode, "this worker does not serve the workflow of the run");
         let served = host.served(&run.place).ok_or_else(unserved)?;
-        let (entries, bytes) = (journal.entries, journal.bytes);
+        let (entries, bytes, last_at) = (journal.entries, journal.bytes, journal.last_at);
         let progress = Progress::replay(served.as_ref(), &run, journal)?;
         let mut runner = Self {
             host: Arc::clone(host),
@@ -101,9 +105,16 @@ impl Runner {
             looks: 0,
             entries,
             bytes,
+            last_at,
+            alone: None,
         };
         runner.find_unknown_outcomes();
         Ok(runner)
+    }
+
+    /// The same, while no other suspect is executed here.
+    pub(crate) fn alone(self, permit: Option<OwnedSemaphorePermit>) -> Self {
+        Self { alone: permit, ..self }
     }
 
     /// Executes the run until it leaves this worker.
@@ -145,6 +156,7 @@ impl Runner {
     /// Decides what to do now that the code makes no more progress.
     fn next(&mut self) -> Next {
         let (holds_back, now) = (self.holds_back(), self.host.now());
+        self.again_at.retain(|_, at| *at > now);
         let execution = Arc::clone(&self.progress.execution);
         let mut state = execution.lock();
         if !state.pending.values().any(|id| state.steps.get(id).is_some_and(Step::is_awaited)) {
@@ -153,6 +165,7 @@ impl Runner {
         }
         let mut batch = Batch::default();
         if batch.take_many_commands(&execution, &mut state) {
+            batch.finish_sends(&state);
             return Next::Commit(batch, Then::Stay);
         }
         let mut results = Batch::default();
@@ -161,7 +174,7 @@ impl Runner {
         if is_lazy_over || results.has_results() || state.fresh.iter().any(|command| !state.is_lazy(command)) {
             batch.take_commands(&execution, &mut state);
         }
-        if !holds_back {
+        if !holds_back && self.exhausted.is_none() {
             self.begin_once(&mut batch, &state);
         }
         batch.append(results);
@@ -172,9 +185,10 @@ impl Runner {
         if !batch.entries.is_empty() {
             return Next::Commit(batch, Then::Stay);
         }
-        if !holds_back {
-            self.launch(&state, now);
-        } else if self.attempts.is_empty() && self.has_work(&state) {
+        if !self.told.borrow().must_leave {
+            self.launch(&state, now, holds_back);
+        }
+        if holds_back && self.attempts.is_empty() && self.has_work(&state) {
             batch.take_commands(&execution, &mut state);
             return Next::Commit(batch, Then::Release);
         }
@@ -186,7 +200,7 @@ impl Runner {
     /// Waits, or parks the run if it has waited for long enough.
     fn rest(&mut self, wait: Option<WaitSet>, now: Timestamp, holds_back: bool) -> Next {
         let lazy_until = self.lazy_since.map(|since| since + LAZY);
-        let again_at = self.again_at.values().min().copied();
+        let again_at = self.again_at.values().min().copied().filter(|_| !holds_back);
         let until = [lazy_until, again_at].into_iter().flatten().min();
         let is_idle = self.attempts.is_empty() && until.is_none();
         let Some(wait) = wait.filter(|_| is_idle) else {

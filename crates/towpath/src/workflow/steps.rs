@@ -63,6 +63,7 @@ impl State {
                 self.unbound -= 1;
                 // What was said when it was opened holds; the code may have changed.
                 step.open = recorded.open.clone();
+                step.input = None;
                 (step.attempts, step.started) = (recorded.attempts, recorded.started);
                 step.standing = recorded.revealed.take().map_or(Standing::Open, Standing::Resolved);
             }
@@ -139,7 +140,7 @@ impl State {
         }
         self.pending.remove(&step.order);
         step.standing = Standing::Resolved(done);
-        step.launch = None;
+        (step.input, step.launch) = (None, None);
         step.waker.take().into_iter().collect()
     }
 

@@ -95,9 +95,9 @@ impl TaskContext {
         self.inner.token.is_cancelled()
     }
 
-    /// The same as a token, for libraries that take one.
+    /// The same as a token, for libraries that take one. Who cancels it stops only those that were given it.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.inner.token.clone()
+        self.inner.token.child_token()
     }
 
     /// A value that the worker was given by [`WorkerBuilder::state`](crate::WorkerBuilder::state). One that it was not given is a final error.

@@ -4,6 +4,7 @@
 mod basics;
 mod busy;
 mod crashes;
+mod edges;
 mod families;
 mod needs;
 mod on_redis;

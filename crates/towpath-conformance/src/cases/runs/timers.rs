@@ -49,6 +49,30 @@ pub async fn a_timer_that_was_disarmed_does_not_fire(t: &mut Bench) {
     assert_eq!((t.fire_runs().await, t.run_state(&id).await), (0, RunState::Waiting));
 }
 
+pub async fn a_timer_that_one_commit_arms_and_disarms_does_not_fire(t: &mut Bench) {
+    let id = t.started(start("order", 1)).await;
+    let mut execution = t.execute("w1").await;
+    let armed = vec![(step(1), TimerAt::After(seconds(1)))];
+    let commit = Commit { armed, disarmed: vec![step(1)], ..execution.commit(vec![done(1, "1")], waits_for(&["paid"])) };
+    t.committed(&mut execution, commit).await;
+    assert!(t.run(&id).await.run.wait.timers.is_empty());
+    t.advance_s(5);
+    assert_eq!((t.fire_runs().await, t.run_state(&id).await), (0, RunState::Waiting));
+}
+
+pub async fn an_owner_that_parks_after_its_last_timer_has_fired_is_given_the_fact(t: &mut Bench) {
+    let id = t.started(start("order", 1)).await;
+    let mut execution = t.execute("w1").await;
+    let armed = vec![(step(1), TimerAt::After(seconds(1)))];
+    let commit = Commit { armed, ..execution.commit(vec![done(9, "1")], Then::Stay) };
+    t.committed(&mut execution, commit).await;
+    t.advance_s(1);
+    assert_eq!(t.fire_runs().await, 1);
+    let park = execution.commit(Vec::new(), waits_for_timers());
+    assert!(t.committed(&mut execution, park).await.has_facts, "no timer is armed any more, but the owner has not seen that");
+    assert_eq!((execution.facts.len(), t.run_state(&id).await), (1, RunState::Running));
+}
+
 pub async fn a_deadline_asks_the_code_to_end_and_ends_the_run_a_minute_later(t: &mut Bench) {
     let id = t.started(StartRun { timeout: Some(seconds(10)), ..start("order", 1) }).await;
     t.execute("w1").await;

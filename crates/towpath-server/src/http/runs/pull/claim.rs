@@ -132,10 +132,18 @@ async fn claim_until(
     }
 }
 
+/// The runs with their journals. One that cannot be read is left out: its claim expires, and it is blocked after some such claims.
 async fn with_journals(runs: &Arc<dyn RunStore>, claimed: &[ClaimedRun]) -> Answer {
     let mut bodies = Vec::with_capacity(claimed.len());
     for ClaimedRun { run, facts } in claimed {
-        let journal = runs.journal(&run.run_id, 0, JOURNAL_BYTES).await?;
+        let journal = match runs.journal(&run.run_id, 0, JOURNAL_BYTES).await {
+            Ok(journal) => journal,
+            Err(error @ StoreError::Corrupt(_)) => {
+                tracing::error!(%error, run_id = %run.run_id, "the journal of a run cannot be read; no worker is given the run");
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let journal_next = journal.last().map(|last| last.number + 1).filter(|next| *next < run.entries);
         bodies.push(ClaimedRunBody {
             run_id: run.run_id.to_string(),

@@ -246,6 +246,7 @@ impl Deriving<'_> {
                     return Err(bad_entry(at.to_owned(), "an event is the first result of its commit: commit what is before it"));
                 }
                 self.push_done(id.clone(), &Ended { out: "ok", v: Some(data), n: Some(number), ..Ended::default() });
+                self.derived.armed.retain(|(armed, _)| *armed != id);
                 self.derived.disarmed.extend(has_timer.then_some(id));
             }
             (StepKind::Event, FactKind::TimerDue(step)) if *step == id => {
