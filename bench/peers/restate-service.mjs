@@ -1,8 +1,15 @@
 // Restate's service: a handler of three durable steps, each of which does nothing, until standard input ends.
 // node restate-service.mjs PORT
 
-import * as restate from '@restatedev/restate-sdk';
 import { ANSWER } from './payload.mjs';
+
+// The SDK needs this function of Node 22.
+Promise.withResolvers ??= () => {
+  let resolve, reject;
+  const promise = new Promise((...both) => { [resolve, reject] = both; });
+  return { promise, resolve, reject };
+};
+const restate = await import('@restatedev/restate-sdk');
 
 const [port] = process.argv.slice(2).map(Number);
 const order = restate.service({
