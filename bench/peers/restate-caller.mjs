@@ -2,8 +2,10 @@
 // node restate-caller.mjs IN_FLIGHT SECONDS
 //
 // The server is the one of the npm registry, a single node with its defaults in a folder of its own. The service is a process of its own.
+// All of it runs in a network namespace that has a loopback address and nothing else, because the server asks GitHub for new versions.
+// That needs root, and the programs unshare and ip.
 
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import http from 'node:http';
@@ -13,6 +15,12 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { freePort } from './redis.mjs';
 import { PARAMS } from './payload.mjs';
+
+if (!process.env.TOWPATH_PEER_ALONE) {
+  const inside = ['--net', 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh', process.execPath, ...process.argv.slice(1)];
+  const ended = spawnSync('unshare', inside, { stdio: 'inherit', env: { ...process.env, TOWPATH_PEER_ALONE: '1' } });
+  process.exit(ended.status ?? 1);
+}
 
 const [inFlight, seconds] = process.argv.slice(2).map(Number);
 const WARM_UP_SECONDS = Math.min(8, 2 * seconds);
