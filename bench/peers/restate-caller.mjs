@@ -1,4 +1,4 @@
-// Restate's caller: keeps so many runs of three steps under way over HTTP, each waited for, and prints one line of JSON.
+// Restate's caller: keeps IN_FLIGHT runs of three steps under way over HTTP, each waited for, and prints one line of JSON.
 // node restate-caller.mjs IN_FLIGHT SECONDS
 //
 // The server is the one of the npm registry, a single node with its defaults in a folder of its own. The service is a process of its own.
